@@ -26,6 +26,7 @@ from messager_store.recording import committer, recorder
 from messager_store.testing import Databases, PostgresServer, postgres_server
 from tests.support import Stores
 from tests.support.logs import filled, sent
+from tests.support.redis_topologies import cluster
 
 
 def _use_memory_for_temporary_files() -> None:
@@ -86,6 +87,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("stores", kinds, indirect=True)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Run tests that share a costly server in one process in `make test`, so that it is started once."""
+    server = _costly_server(item)
+    if server is not None and not item.config.getoption("nightly"):
+        item.add_marker(pytest.mark.xdist_group(server))
+
+
+def _costly_server(item: pytest.Item) -> str | None:
+    if not isinstance(item, pytest.Function):
+        return None
+    if "redis_cluster" in item.fixturenames:
+        return "redis_cluster"
+    stores = item.callspec.params.get("stores") if hasattr(item, "callspec") else None
+    return "postgres" if stores == "postgres" or {"databases", "postgres"} & {*item.fixturenames} else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests marked `nightly`, unless `--nightly` is given or a case is asked for by its name."""
     items.sort(key=lambda item: "test_ray" not in item.nodeid)  # the longest first: workers end at the same time
@@ -116,6 +133,15 @@ def scrubbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def redis() -> Iterator[RedisServer]:
     with redis_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[list[RedisServer]]:
+    """Three nodes for tests that leave the cluster as it is."""
+    with asyncio.Runner() as runner:
+        made = cluster()
+        yield runner.run(made.__aenter__())
+        runner.run(made.__aexit__(None, None, None))
 
 
 @pytest.fixture(scope="session")
@@ -151,14 +177,20 @@ async def mqtt_broker(mqtt: MqttServer) -> AsyncIterator[MqttBroker]:
 
 
 @pytest.fixture(scope="session")
-def databases() -> Iterator[Databases]:
+def postgres() -> Iterator[PostgresServer]:
+    """PostgreSQL server for tests that leave it running. Its roles belong to all of them."""
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def databases(request: pytest.FixtureRequest) -> Databases:
     if GIVEN_POSTGRES:
         given = urlsplit(GIVEN_POSTGRES)  # some tests use the URL without its credentials
         os.environ |= {"PGUSER": unquote(given.username or ""), "PGPASSWORD": unquote(given.password or "")}
-        yield Databases(GIVEN_POSTGRES)
-        return
-    with postgres_server() as server:
-        yield Databases(server.url("postgres"))
+        return Databases(GIVEN_POSTGRES)
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return Databases(server.url("postgres"))
 
 
 async def _migrate(store: str) -> None:

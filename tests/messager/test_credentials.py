@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, strategies
 
 from messager.credentials import command_line, find_credentials, is_secret, mask_json, mask_text
@@ -26,8 +25,12 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("name", SECRETS)
-def test_what_stands_behind_the_name_of_a_secret_is_masked_in_every_form(name: str) -> None:
+def test_what_stands_behind_the_name_of_a_secret_is_masked_in_every_form() -> None:
+    for name in SECRETS:
+        _is_masked_in_every_form(name)
+
+
+def _is_masked_in_every_form(name: str) -> None:
     assert is_secret(name)
     assert command_line(["run", f"--{name}", "hush hush", "x"]) == ["run", f"--{name}", "***", "x"]
     assert command_line(["run", f"--{name}=hush hush", f"{name}=hush hush"]) == ["run", f"--{name}=***", f"{name}=***"]
@@ -47,17 +50,16 @@ def test_what_stands_behind_the_name_of_a_secret_is_masked_in_every_form(name: s
         assert mask_text(masked) == masked
 
 
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_stands_behind_a_harmless_name_stays(name: str) -> None:
-    assert not is_secret(name)
-    arguments = ["run", f"--{name}", "3", f"--{name}=4096", f"{name}=4096", f"run --{name} 3", f"{name}: 3"]
-    assert command_line(arguments) == arguments
-    assert mask_json({name: "3", "list": [{name: 3}]}) == {name: "3", "list": [{name: 3}]}
+def test_what_stands_behind_a_harmless_name_stays() -> None:
+    for name in HARMLESS:
+        assert not is_secret(name)
+        arguments = ["run", f"--{name}", "3", f"--{name}=4096", f"{name}=4096", f"run --{name} 3", f"{name}: 3"]
+        assert command_line(arguments) == arguments
+        assert mask_json({name: "3", "list": [{name: 3}]}) == {name: "3", "list": [{name: 3}]}
 
 
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
+def test_a_text_is_masked_where_its_credentials_are_and_only_once() -> None:
+    for text, kept in [
         ("redis://user:hush@h:1/0", "redis://***@h:1/0"),
         ("redis://:hu/sh@h", "redis://***@h"),
         ("redis://u:hu@sh/hush@h/0", "redis://***@h/0"),
@@ -79,17 +81,14 @@ def test_what_stands_behind_a_harmless_name_stays(name: str) -> None:
         ("it said Bearer hush, twice", "it said Bearer ***, twice"),
         ("env=API_KEY=hush", "env=API_KEY=***"),
         ("export TOKEN=hush; run", "export TOKEN=*** run"),
-    ],
-)
-def test_a_text_is_masked_where_its_credentials_are_and_only_once(text: str, kept: str) -> None:
-    assert mask_text(text) == kept
-    assert mask_text(kept) == kept
-    assert command_line(["run", text])[1] == kept
+    ]:
+        assert mask_text(text) == kept
+        assert mask_text(kept) == kept
+        assert command_line(["run", text])[1] == kept
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_text_without_credentials_stays() -> None:
+    for text in [
         "redis://h:6379/0",
         "https://h/v1?x=1&page=2",
         "count the tokens: 5 of them",
@@ -99,10 +98,8 @@ def test_a_text_is_masked_where_its_credentials_are_and_only_once(text: str, kep
         "12:30:00 the author: Ann",
         "git@host:repo",
         "exps:*",
-    ],
-)
-def test_a_text_without_credentials_stays(text: str) -> None:
-    assert mask_text(text) == text and command_line(["run", text]) == ["run", text]
+    ]:
+        assert mask_text(text) == text and command_line(["run", text]) == ["run", text]
 
 
 def test_a_credential_behind_a_flag_that_takes_no_value_is_masked_too() -> None:

@@ -18,12 +18,12 @@ from messager import LogHook, MemoryBroker, Messager, Msg, NotConnected, Publish
 from messager.brokers import Broker, MqttBroker
 from messager.errors import BrokerUnavailable, ListenerDied
 from messager.testing import RedisServer, free_port
-from tests.support import Listed, told, until
+from tests.support import Listed, nightly_after, told, until
 
 
 async def fetched(messager: Messager, count: int) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(messages) < count:
             messages += await messager.fetch_messages()
             await asyncio.sleep(0.005)
@@ -47,23 +47,20 @@ def test_channels_are_agentsocietys() -> None:
     assert messager.get_user_payback_channel() == "exps:e1:user-payback"
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
+async def test_the_wire_is_json_dumps_with_default_str(broker: Broker) -> None:
+    for payload in [
         {},
         {"count": 1},
         {"content": "h\u00e9 \u65e5\u672c \U0001f600", "t": 1.5},
         {"when": datetime(2026, 1, 2, tzinfo=UTC), 5: "integer key", "big": 2**90},
         {"nan": float("nan"), "inf": float("inf")},
         {"nested": {"a": [1, None, True]}},
-    ],
-)
-async def test_the_wire_is_json_dumps_with_default_str(broker: Broker, payload: dict[Any, Any]) -> None:
-    async with Messager(broker, "e1") as messager:
-        await messager.subscribe_and_start_listening(["w"])
-        await messager.send_message("w", payload)
-        [message] = await fetched(messager, 1)
-    assert message["data"] == json.dumps(payload, default=str).encode()
+    ]:
+        async with Messager(broker, "e1") as messager:
+            await messager.subscribe_and_start_listening(["w"])
+            await messager.send_message("w", payload)
+            [message] = await fetched(messager, 1)
+        assert message["data"] == json.dumps(payload, default=str).encode()
 
 
 async def test_fetched_messages_are_dicts_with_bytes_as_redis_py_gives_them(broker: Broker) -> None:
@@ -191,24 +188,19 @@ class Actor(Handle):
         return "Actor(Judge, 7f00000001000000)"
 
 
-@pytest.mark.parametrize(
-    ("interceptor", "meta"),
-    [
+async def test_a_blocked_message_has_its_interceptor_and_the_reason_that_it_gave() -> None:
+    for interceptor, meta in [
         (Forward(False), {"interceptor": "Forward"}),
         (Forward(No()), {"interceptor": "Forward", "reason": "rude words"}),
         (Handle(Forward(None)), {"interceptor": "Handle"}),
         (Actor(Forward(No())), {"interceptor": "Judge", "reason": "rude words"}),
-    ],
-)
-async def test_a_blocked_message_has_its_interceptor_and_the_reason_that_it_gave(
-    interceptor: Any, meta: dict[str, str]
-) -> None:
-    hook = Listed()
-    async with Messager(MemoryBroker(), "e1", interceptor) as messager:
-        messager.add_log_hook(hook)
-        await messager.send_message("c", {}, 1, 2)
-    [record] = hook.records
-    assert (record.kind, record.meta) == ("blocked", meta)
+    ]:
+        hook = Listed()
+        async with Messager(MemoryBroker(), "e1", interceptor) as messager:
+            messager.add_log_hook(hook)
+            await messager.send_message("c", {}, 1, 2)
+        [record] = hook.records
+        assert (record.kind, record.meta) == ("blocked", meta)
 
 
 async def test_an_interceptor_that_raises_stops_the_message_and_is_logged(broker: Broker) -> None:
@@ -420,23 +412,23 @@ async def test_a_subclass_may_use_listen_for_messages_with_a_pubsub_of_redis_py(
     await client.aclose()
 
 
-@pytest.mark.parametrize("config", ["redis://:hush@localhost", None, {"server": "localhost"}])
-def test_what_is_no_address_is_refused_with_what_would_be_one(config: Any) -> None:
-    with pytest.raises(
-        TypeError, match=r"RedisConfig or a broker, not with a (str|NoneType|dict)\. .*`messager\.open_broker"
-    ) as told:
-        Messager(config, "e1")
-    assert "hush" not in str(told.value)
+def test_what_is_no_address_is_refused_with_what_would_be_one() -> None:
+    for config in ["redis://:hush@localhost", None, {"server": "localhost"}]:
+        with pytest.raises(
+            TypeError, match=r"RedisConfig or a broker, not with a (str|NoneType|dict)\. .*`messager\.open_broker"
+        ) as told:
+            Messager(config, "e1")
+        assert "hush" not in str(told.value)
 
 
-@pytest.mark.parametrize("channel", [None, 5, ["c"]])
-async def test_a_channel_that_is_no_text_is_refused_in_plain_words(channel: Any) -> None:
-    async with Messager(MemoryBroker(), "e1") as messager:
-        with pytest.raises(TypeError, match="invalid channel: "):
-            await messager.send_message(channel, {})
-        with pytest.raises(TypeError, match="invalid channel: "):
-            await messager.subscribe_and_start_listening([channel])
-        assert not messager.get_log_list()
+async def test_a_channel_that_is_no_text_is_refused_in_plain_words() -> None:
+    for channel in [None, 5, ["c"]]:
+        async with Messager(MemoryBroker(), "e1") as messager:
+            with pytest.raises(TypeError, match="invalid channel: "):
+                await messager.send_message(channel, {})
+            with pytest.raises(TypeError, match="invalid channel: "):
+                await messager.subscribe_and_start_listening([channel])
+            assert not messager.get_log_list()
 
 
 ELSEWHERE = """
@@ -463,7 +455,7 @@ print(messager.connected, task.done())
 """
 
 
-@pytest.mark.parametrize("loop", ["running", "open", "closed"])
+@pytest.mark.parametrize("loop", nightly_after(1, ["running", "open", "closed"]))
 def test_a_messager_that_listens_may_be_closed_in_another_event_loop(redis: RedisServer, loop: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE, str(redis.port), loop], capture_output=True, text=True, timeout=60

@@ -10,10 +10,9 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessagesRefused, RedisConfig
 from messager.brokers import Broker
-from messager.brokers.redis.wire import Wire
 from messager.testing import RedisServer
 from tests.messager.test_messager import fetched
-from tests.support import Listed, Proxy
+from tests.support import Listed
 
 
 async def test_concurrent_sends_keep_their_order_and_share_waves(broker: Broker) -> None:
@@ -230,28 +229,6 @@ async def test_a_sender_that_never_pauses_lets_others_run(redis: RedisServer, mo
             await messager.send_message("c", {"n": number})
         running.cancel()
     assert turns > 10
-
-
-async def test_answers_that_take_their_time_are_not_looked_for_at_every_message(
-    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = 0
-    glance = Wire.poll
-
-    def counted(self: Wire, nanoseconds: int) -> None:
-        nonlocal looks
-        looks += 1
-        glance(self, nanoseconds)
-
-    monkeypatch.setattr(Wire, "poll", counted)
-    listed = Listed()
-    async with Proxy(redis.port).running() as proxy:  # in this very loop, so it never answers while somebody looks
-        async with Messager(RedisConfig(server="127.0.0.1", port=proxy.port), "e1") as messager:
-            messager.add_log_hook(listed)
-            for number in range(200):
-                await messager.send_message("c", {"n": number})
-    assert listed.kinds() == ["sent"] * 200
-    assert 1 < looks < 12
 
 
 async def test_a_wave_that_was_cancelled_before_it_began_leaves_nobody_waiting() -> None:

@@ -279,7 +279,7 @@ async def test_messages_of_a_listener_of_a_subclass_are_numbered_and_logged(brok
     hook = Listed()
     async with Own(broker, "e1") as messager:
         messager.add_log_hook(hook)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await messager.subscribe_and_start_listening(["c"])
         await messager.send_message("c", {"n": 1})
         assert [message["data"] for message in await fetched(messager, 1)] == [b'{"n": 1}']

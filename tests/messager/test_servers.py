@@ -62,12 +62,15 @@ def answers(port: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("server", START)
+@pytest.mark.parametrize(
+    "server", ["redis", *(pytest.param(server, marks=pytest.mark.nightly) for server in ("mqtt", "postgres"))]
+)
 async def test_nothing_of_a_server_is_left_when_the_process_that_started_it_is_killed(place: Path, server: str) -> None:
     port = await asyncio.to_thread(killed, place, server)
-    await until(lambda: not answers(port) and not list(place.iterdir()), 30)
+    await until(lambda: not answers(port) and not list(place.iterdir()))
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root lets another user run PostgreSQL")
 async def test_nothing_is_left_of_a_postgresql_whose_programs_are_in_a_folder_of_root_s_own(
     place: Path, tmp_path: Path
@@ -80,4 +83,4 @@ async def test_nothing_is_left_of_a_postgresql_whose_programs_are_in_a_folder_of
         shutil.copytree(folder, closed / folder.name, symlinks=True)
     subprocess.run(["chmod", "-R", "go=", str(closed)], check=True)
     port = await asyncio.to_thread(killed, place, "postgres", PYTHONPATH=str(closed), PATH="/usr/bin:/bin")
-    await until(lambda: not answers(port) and not list(place.iterdir()), 30)
+    await until(lambda: not answers(port) and not list(place.iterdir()))

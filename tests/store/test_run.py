@@ -17,6 +17,7 @@ from messager_store.errors import ExperimentNotFound, StoreNotFound
 from messager_store.html_table import SHOWN
 from messager_store.queries.index import index
 from messager_store.run_card import drawing
+from tests.support import nightly_after
 from tests.support.logs import filled, listed, sent
 
 BEGAN = 1_700_000_000_000_000_000
@@ -105,7 +106,9 @@ async def test_a_closed_run_says_so_and_a_wrong_name_is_an_error(kept: str, tmp_
         Run("exp-1", store=str(tmp_path / "none.db"))
 
 
-@pytest.mark.parametrize("end", ["sys.exit()", "run.close()", "del run; gc.collect()", "Run(store=run.store).count()"])
+@pytest.mark.parametrize(
+    "end", nightly_after(1, ["sys.exit()", "run.close()", "del run; gc.collect()", "Run(store=run.store).count()"])
+)
 async def test_a_forked_process_leaves_the_run_to_its_parent(kept: str, end: str) -> None:
     program = f"""
 import gc, os, sys
@@ -137,7 +140,9 @@ async def test_filters_belong_into_the_selection(kept: str) -> None:
             run.table(Selection(from_ids=1), limit=3)
 
 
-@pytest.mark.parametrize("end", ["run = None; gc.collect()", "run.close()", "sys.exit()", "run.cycle = run; del run"])
+@pytest.mark.parametrize(
+    "end", nightly_after(1, ["run = None; gc.collect()", "run.close()", "sys.exit()", "run.cycle = run; del run"])
+)
 async def test_a_run_ends_without_a_warning(kept: str, end: str) -> None:
     program = f"""
 import gc, sys

@@ -13,12 +13,13 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import pytest
 
 from messager import Clock, Messager, MessageRecord
 from messager.brokers import Broker, MqttBroker, kind_of
@@ -63,6 +64,15 @@ def self_recording(messager: Messager) -> AutoRecorder:
     [hook] = messager._offered
     assert isinstance(hook, AutoRecorder)
     return hook
+
+
+def nightly_after(number: int, cases: Iterable[Any]) -> list[Any]:
+    """Return the cases of a parametrized test. Those behind the first `number` run in `make nightly` only."""
+    cases = list(cases)
+    return cases[:number] + [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.nightly)
+        for case in cases[number:]
+    ]
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], seconds: float = 60.0) -> None:
@@ -111,6 +121,15 @@ class Stores:
             made = self._databases.create(self._template)
         self.made.append(made)
         return made
+
+    def copy(self, made: str) -> str:
+        """Return the URL or file name of a copy of a store that nobody has open."""
+        if self._databases is None:
+            self.made.append(self._file())
+            shutil.copyfile(made, self.made[-1])
+        else:
+            self.made.append(self._databases.create(made))
+        return self.made[-1]
 
     def unmade(self) -> str:
         """Return the URL or file name of a store without tables."""

@@ -17,7 +17,7 @@ from messager.testing import RedisServer, find_redis_server, free_port
 from tests.support import until
 
 SLOTS = 16384
-FOREVER = 30.0
+FOREVER = 60.0
 """Time limit for a failover or the creation of a cluster, s."""
 
 

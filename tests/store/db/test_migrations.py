@@ -32,15 +32,6 @@ async def test_the_migrated_tables_are_those_of_the_models(log: EventLog) -> Non
         assert await connection.run_sync(migrations.differences) == []
 
 
-async def test_a_column_that_is_missing_would_be_noticed(log: EventLog) -> None:
-    async with log.database.writing() as connection:
-        await connection.exec_driver_sql("DROP VIEW message")
-        await connection.exec_driver_sql("DROP VIEW event_view")
-        await connection.exec_driver_sql("ALTER TABLE event DROP COLUMN receivers")
-    async with log.database.reading() as connection:
-        assert "receivers" in str(await connection.run_sync(migrations.differences))
-
-
 def test_the_revision_the_code_expects_is_the_newest() -> None:
     assert migrations.scripts().get_heads() == [HEAD_REVISION]
 
@@ -66,6 +57,7 @@ async def _made(store: str) -> None:
         pass
 
 
+@pytest.mark.databases
 async def test_down_removes_everything_and_up_brings_it_back(store: str) -> None:
     database = Database(store)
     await database.open()
@@ -84,6 +76,7 @@ async def test_down_removes_everything_and_up_brings_it_back(store: str) -> None
     await database.close()
 
 
+@pytest.mark.databases
 async def test_a_migration_that_fails_leaves_nothing_half_done(unmade: str) -> None:
     database = Database(unmade)
     await database.open_engines()
@@ -98,6 +91,7 @@ async def test_a_migration_that_fails_leaves_nothing_half_done(unmade: str) -> N
     await database.close()
 
 
+@pytest.mark.databases
 async def test_a_log_of_the_first_revision_is_upgraded_continued_and_still_verified(unmade: str) -> None:
     await fill_earlier(unmade, "0001")
     with pytest.raises((Refused, OperationalError), match="unacknowledged"):
@@ -150,14 +144,17 @@ async def _not_ended(log: EventLog, exp_id: str) -> None:
     await log.register(await experiment(log, exp_id), role="messager", spool="/nowhere/r.spool")
 
 
+@pytest.mark.databases
 @pytest.mark.parametrize(
     ("made", "reason"),
     [
         (_redacted, "redactions would no longer fit their heads"),
-        (_closed, "heads of closed experiments would change"),
-        (_strict, "strict recorders would count as buffered"),
-        (_repaired, "recorders that ended uncleanly would count as ended"),
-        (_not_ended, "spools of recorders that have not ended would be forgotten"),
+        pytest.param(_closed, "heads of closed experiments would change", marks=pytest.mark.nightly),
+        pytest.param(_strict, "strict recorders would count as buffered", marks=pytest.mark.nightly),
+        pytest.param(_repaired, "recorders that ended uncleanly would count as ended", marks=pytest.mark.nightly),
+        pytest.param(
+            _not_ended, "spools of recorders that have not ended would be forgotten", marks=pytest.mark.nightly
+        ),
     ],
 )
 async def test_a_downgrade_that_cannot_keep_a_guarantee_is_refused_and_changes_nothing(
@@ -173,6 +170,7 @@ async def test_a_downgrade_that_cannot_keep_a_guarantee_is_refused_and_changes_n
     assert (after.head, after.problems) == (before.head, before.problems)
 
 
+@pytest.mark.nightly
 async def test_a_refused_downgrade_names_every_reason_once_and_the_first_experiments(log: EventLog) -> None:
     for number in range(5):
         await _strict(log, f"s{number}")
@@ -203,6 +201,7 @@ async def test_a_downgrade_sees_what_others_write_while_it_begins(log: EventLog)
         await downgrading
 
 
+@pytest.mark.nightly
 async def test_a_downgrade_to_base_removes_a_redacted_log_too(log: EventLog) -> None:
     await _redacted(log, "e1")
     await _downgraded(log, "base")
@@ -210,6 +209,7 @@ async def test_a_downgrade_to_base_removes_a_redacted_log_too(log: EventLog) -> 
         assert "event" not in await connection.run_sync(lambda sync: inspect(sync).get_table_names())
 
 
+@pytest.mark.nightly
 async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(unmade: str) -> None:
     await fill_earlier(unmade, "0001")
     await migrate(unmade, "head")
@@ -224,6 +224,7 @@ async def test_what_was_redacted_under_the_first_revision_goes_back_to_it(unmade
     assert (verdict.problems, verdict.head) == ([], head)
 
 
+@pytest.mark.nightly
 def test_alembic_itself_works_in_a_checkout(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "alembic", "-x", f"store={tmp_path / 'a.db'}"]
     for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):

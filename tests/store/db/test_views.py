@@ -71,9 +71,8 @@ async def test_the_views_work_on_every_hostile_value(log: EventLog, store: str) 
     assert "hex:FFFE80" in shown and "with space" in shown
 
 
-@pytest.mark.parametrize(
-    ("payload", "no_text"),
-    [
+def test_what_no_database_can_decode_is_known() -> None:
+    for payload, no_text in [
         (b"\xff", True),
         (b'"\\ud800"', True),
         (b'"\\udc00 alone"', True),
@@ -81,10 +80,8 @@ async def test_the_views_work_on_every_hostile_value(log: EventLog, store: str) 
         (b'"{\\"content\\": \\"\\\\ud83d\\\\ude00\\"}"', False),
         ("\U0001f600".encode(), False),
         (b"", False),
-    ],
-)
-def test_what_no_database_can_decode_is_known(payload: bytes, no_text: bool) -> None:
-    assert is_no_text(payload) is no_text
+    ]:
+        assert is_no_text(payload) is no_text
 
 
 async def test_when_each_sending_was_first_received_is_known_once_the_experiment_is_closed(
@@ -244,6 +241,7 @@ async def test_marks_and_gaps_have_no_channel(log: EventLog, store: str) -> None
     assert sql(store, "SELECT channel FROM event_view ORDER BY ts") == [("c",), (None,), (None,)]
 
 
+@pytest.mark.nightly
 @pytest.mark.postgres
 async def test_ids_are_shown_in_a_plan_that_the_server_may_run_in_parallel(log: EventLog, store: str) -> None:
     """The functions for ids handle errors, which a parallel plan refused."""

@@ -118,9 +118,8 @@ async def test_a_bare_line_is_enough_and_an_object_becomes_what_the_wire_would_c
     assert (of.name, of.tags, of.meta) == ("n", ["t"], {"k": "v"})
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
+async def test_a_broken_line_is_named_and_nothing_is_imported(log: EventLog, tmp_path: Path) -> None:
+    for line, complaint in [
         ("not json", "not JSON"),
         ('{"ts": 1, "channel": "c", "payload": "x"', "not JSON"),
         ("[1]", "not a JSON object"),
@@ -145,36 +144,29 @@ async def test_a_bare_line_is_enough_and_an_object_becomes_what_the_wire_would_c
         ({"ts": 1, "channel": "c", "msg_id": 5}, "msg_id is not a string"),
         ({"ts": 1, "channel": "c", "colour": "red"}, "unknown field 'colour'"),
         ("[" * 100_000, "not JSON"),
-    ],
-)
-async def test_a_broken_line_is_named_and_nothing_is_imported(
-    log: EventLog, tmp_path: Path, line: Any, complaint: str
-) -> None:
-    good = {"ts": 1, "channel": "c", "payload": "x"}
-    path = write(tmp_path / "a.jsonl", good, good, line, good)
-    with pytest.raises(BadFile, match=complaint) as caught:
-        await import_jsonl(log, path, "e1")
-    assert caught.value.line == 3 and "line 3" in str(caught.value) and "Nothing was imported" in str(caught.value)
-    async with log.database.reading() as connection:
-        for table in ("experiment", "recorder", "event", "batch", "name"):
-            rows = await connection.exec_driver_sql(f"SELECT count(*) FROM {table}")
-            assert rows.scalar_one() == 0, table
+    ]:
+        good = {"ts": 1, "channel": "c", "payload": "x"}
+        path = write(tmp_path / "a.jsonl", good, good, line, good)
+        with pytest.raises(BadFile, match=complaint) as caught:
+            await import_jsonl(log, path, "e1")
+        assert caught.value.line == 3 and "line 3" in str(caught.value) and "Nothing was imported" in str(caught.value)
+        async with log.database.reading() as connection:
+            for table in ("experiment", "recorder", "event", "batch", "name"):
+                rows = await connection.exec_driver_sql(f"SELECT count(*) FROM {table}")
+                assert rows.scalar_one() == 0, table
 
 
-@pytest.mark.parametrize(
-    ("header", "complaint"),
-    [
+async def test_a_header_that_is_wrong_is_named(log: EventLog, tmp_path: Path) -> None:
+    for header, complaint in [
         ({"format": "messager/99"}, "format 'messager/99' is not known"),
         ({"tags": "a"}, "tags is not a list of strings"),
         ({"recorders": [1]}, "recorders is not a list of objects"),
         ({"meta": []}, "meta is not an object"),
         ({"name": 5}, "name is not a string"),
         ({"what": "ever"}, "neither an event"),
-    ],
-)
-async def test_a_header_that_is_wrong_is_named(log: EventLog, tmp_path: Path, header: Any, complaint: str) -> None:
-    with pytest.raises(BadFile, match=complaint):
-        await import_jsonl(log, write(tmp_path / "a.jsonl", header, {"ts": 1, "channel": "c"}), "e1")
+    ]:
+        with pytest.raises(BadFile, match=complaint):
+            await import_jsonl(log, write(tmp_path / "a.jsonl", header, {"ts": 1, "channel": "c"}), "e1")
 
 
 @WITH_STORE
@@ -278,12 +270,10 @@ async def test_a_recorder_number_out_of_all_proportion_is_refused(log: EventLog,
         await import_jsonl(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c", "recorder": 1001}), "e1")
 
 
-@pytest.mark.parametrize(
-    "line", ['{"ts": 1, "channel": "c", "msg_id": "\\ud800"}', '{"name": "\\ud800"}', '{"tags": ["\\ud800"]}']
-)
-async def test_half_characters_where_text_is_needed_are_named(log: EventLog, tmp_path: Path, line: str) -> None:
-    with pytest.raises(BadFile, match=r"line 1: .*half a character"):
-        await import_jsonl(log, write(tmp_path / "a.jsonl", line), "e1")
+async def test_half_characters_where_text_is_needed_are_named(log: EventLog, tmp_path: Path) -> None:
+    for line in ['{"ts": 1, "channel": "c", "msg_id": "\\ud800"}', '{"name": "\\ud800"}', '{"tags": ["\\ud800"]}']:
+        with pytest.raises(BadFile, match=r"line 1: .*half a character"):
+            await import_jsonl(log, write(tmp_path / "a.jsonl", line), "e1")
 
 
 async def test_export_writes_through_links_and_into_pipes(log: EventLog, tmp_path: Path) -> None:

@@ -17,10 +17,12 @@ from messager_store.db.statements import EVENT_COLUMNS, Commit
 from messager_store.errors import BadEvent, RecorderFenced, StoreError, StoreUnavailable
 from messager_store.log import batch, event_rows
 from messager_store.maintenance.verify import verify
+from tests.support import nightly_after
 from tests.support.logs import experiment, filled, listed, sent
 from tests.support.outages import locked
 
 
+@pytest.mark.databases
 async def test_payloads_of_many_megabytes_arrive_whole_beside_small_ones(log: EventLog) -> None:
     sizes = [10, 5_000_000, 0, 1024 * 1024, 1024 * 1024 - 1, 20, 3_000_001]
     events = [sent(number, random.Random(number).randbytes(size)) for number, size in enumerate(sizes)]
@@ -42,6 +44,7 @@ async def test_a_batch_becomes_rows_in_parts_of_so_many_rows_and_bytes_and_each_
     assert isinstance(commit, Commit) and commit.advance["new_payload_bytes"] == 359
 
 
+@pytest.mark.databases
 async def test_two_writers_cannot_append_to_one_recorder(log: EventLog) -> None:
     of = await experiment(log)
     writer = await log.register(of, role="tap")
@@ -56,6 +59,7 @@ async def test_two_writers_cannot_append_to_one_recorder(log: EventLog) -> None:
     assert [entry.ts for entry in await listed(log.read("e1"))] == [1]
 
 
+@pytest.mark.databases
 async def test_an_append_whose_answer_was_lost_is_found_and_not_repeated(log: EventLog) -> None:
     of = await experiment(log)
     writer = await log.register(of, role="tap")
@@ -79,7 +83,7 @@ async def test_more_receivers_than_a_column_holds_are_refused_on_every_store(log
     assert [entry.receivers for entry in await listed(log.read("e1"))] == [2**31 - 1]
 
 
-@pytest.mark.parametrize("seq", [0, -1, 2**40])
+@pytest.mark.parametrize("seq", nightly_after(1, [0, -1, 2**40]))
 async def test_a_cause_that_no_event_can_have_is_refused(log: EventLog, seq: int) -> None:
     of = await experiment(log)
     writer = await log.register(of, role="tap")
@@ -100,6 +104,7 @@ async def test_a_payload_that_no_database_holds_is_refused_by_itself(
     assert caught.value.index == 1
 
 
+@pytest.mark.databases
 async def test_a_batch_that_cannot_be_written_leaves_nothing_behind(log: EventLog) -> None:
     of = await experiment(log)
     writer = await log.register(of, role="tap")
@@ -155,6 +160,7 @@ async def test_a_batch_that_is_refused_in_the_middle_leaves_nothing_and_the_next
     assert (await verify(log, of)).problems == []
 
 
+@pytest.mark.databases
 async def test_a_cancelled_append_is_over_before_anything_else_is_done(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,9 +212,9 @@ async def test_new_origins_of_a_batch_are_stored_together(log: EventLog) -> None
         assert [entry.origin async for entry in log.read("e1")][-count:] == [event.origin for event in events]
 
 
-@pytest.mark.parametrize("origin", [5, ("u",), (5, 1), (["u"], 1), ("\ud800", 1)])
-async def test_an_origin_that_is_no_event_is_refused_by_its_place(log: EventLog, origin: Any) -> None:
+async def test_an_origin_that_is_no_event_is_refused_by_its_place(log: EventLog) -> None:
     writer = await log.register(await log.create_experiment("e1"), role="tap")
-    with pytest.raises(BadEvent) as caught:
-        await log.append(writer, [sent(1, origin=("u", 1)), sent(2, origin=("v", 1)), sent(3, origin=origin)])
-    assert caught.value.index == 2
+    for origin in [5, ("u",), (5, 1), (["u"], 1), ("\ud800", 1)]:
+        with pytest.raises(BadEvent) as caught:
+            await log.append(writer, [sent(1, origin=("u", 1)), sent(2, origin=("v", 1)), sent(3, origin=origin)])
+        assert caught.value.index == 2

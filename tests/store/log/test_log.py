@@ -36,6 +36,7 @@ from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, filled, listed, sent
 
 
+@pytest.mark.databases
 async def test_every_hostile_payload_channel_and_id_comes_back_as_it_went_in(log: EventLog) -> None:
     events = [
         sent(
@@ -125,6 +126,7 @@ def facts(event: Event | NewEvent) -> tuple[Any, ...]:
     return (event.kind, event.ts, event.channel, event.payload, *ids, *body, *schedule)
 
 
+@pytest.mark.databases
 async def test_replay_order_is_ts_then_recorder_then_seq(log: EventLog) -> None:
     of = await experiment(log)
     first, second = await log.register(of, role="tap"), await log.register(of, role="tap")
@@ -135,6 +137,7 @@ async def test_replay_order_is_ts_then_recorder_then_seq(log: EventLog) -> None:
     assert [str(entry.cursor) for entry in found][:2] == ["1:2:3", "5:1:1"]
 
 
+@pytest.mark.databases
 async def test_pages_neither_lose_nor_double_at_their_edges(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
     from messager_store.log import reading
 
@@ -314,12 +317,13 @@ async def test_an_experiment_is_named_by_exp_id_prefix_name_or_last(log: EventLo
             await log.experiment(hostile)
 
 
-@pytest.mark.parametrize("exp_id", ["", " a", "a ", "a\nb", "@last", "x" * 201, "\ud800"])
-def test_an_exp_id_is_something_a_person_can_type(exp_id: str) -> None:
-    with pytest.raises(StoreError, match="cannot be an exp_id"):
-        validation.checked_exp_id(exp_id)
+def test_an_exp_id_is_something_a_person_can_type() -> None:
+    for exp_id in ["", " a", "a ", "a\nb", "@last", "x" * 201, "\ud800"]:
+        with pytest.raises(StoreError, match="cannot be an exp_id"):
+            validation.checked_exp_id(exp_id)
 
 
+@pytest.mark.databases
 async def test_a_read_sees_what_was_there_when_it_began(log: EventLog) -> None:
     of = await experiment(log)
     writer = await log.register(of, role="tap")
@@ -333,6 +337,7 @@ async def test_a_read_sees_what_was_there_when_it_began(log: EventLog) -> None:
     assert seen == list(range(10))
 
 
+@pytest.mark.databases
 async def test_a_tail_sees_every_event_once_and_ends_when_the_experiment_closes(log: EventLog) -> None:
     of = await experiment(log)
 

@@ -23,7 +23,7 @@ from messager_store.log.selection import Selection
 from messager_store.log.span import Span
 from messager_store.queries.comparison.compare import compare
 from messager_store.queries.index import index
-from tests.support import sql
+from tests.support import nightly_after, sql
 from tests.support.logs import filled, sent
 
 SECOND = 1_000_000_000
@@ -198,7 +198,7 @@ async def test_a_reception_counts_unless_its_sender_was_recorded(
         assert (await compare(log, exp_id, "expected", mapping=ChannelMap({"c": "all", "c2": "all"}))).equal
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", nightly_after(5, SCENARIOS))
 async def test_an_index_changes_no_choice_and_events_behind_it_are_seen(log: EventLog, name: str) -> None:
     sessions, expected = SCENARIOS[name]
     of = await recorded(log, *sessions)

@@ -93,9 +93,17 @@ async def test_an_indexed_search_reads_only_the_events_that_may_match(
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize(
-    ("condition", "times"),
-    [
+@pytest.mark.sqlite
+async def test_fields_of_payloads_are_compared_by_type(log: EventLog) -> None:
+    payloads: list[dict[str, Any]] = [
+        {"price": 3, "at": "2026-01-01", "items": []},
+        {"price": 2, "at": "2026-01-03", "items": [{"name": "x"}, {"name": "Lamp"}]},
+        {"price": True, "a=b": "x", "note": "<b>"},
+        {"inner": json.dumps({"x": 1}), "note": ">>"},
+        {"price": "3", "content": ""},
+    ]
+    of = await filled(log, [sent(at * S, json.dumps(value).encode()) for at, value in enumerate(payloads)])
+    for condition, times in [
         ("price=3", [0, 4]),
         ('price="3"', [4]),
         ("price>2", [0]),
@@ -115,19 +123,8 @@ async def test_an_indexed_search_reads_only_the_events_that_may_match(
         ("price == 3", [0, 4]),
         ("note=<b>", [2]),
         ("note=>>", [3]),
-    ],
-)
-@pytest.mark.sqlite
-async def test_fields_of_payloads_are_compared_by_type(log: EventLog, condition: str, times: list[int]) -> None:
-    payloads: list[dict[str, Any]] = [
-        {"price": 3, "at": "2026-01-01", "items": []},
-        {"price": 2, "at": "2026-01-03", "items": [{"name": "x"}, {"name": "Lamp"}]},
-        {"price": True, "a=b": "x", "note": "<b>"},
-        {"inner": json.dumps({"x": 1}), "note": ">>"},
-        {"price": "3", "content": ""},
-    ]
-    of = await filled(log, [sent(at * S, json.dumps(value).encode()) for at, value in enumerate(payloads)])
-    assert await found(log, of, where=condition) == times
+    ]:
+        assert await found(log, of, where=condition) == times
 
 
 @pytest.mark.sqlite
@@ -209,9 +206,8 @@ async def test_the_same_position_in_two_experiments_is_two_payloads(log: EventLo
     assert skipped.count == 2
 
 
-@pytest.mark.parametrize(
-    ("filters", "message"),
-    [
+def test_a_filter_that_cannot_be_understood_names_the_place() -> None:
+    for filters, message in [
         ({"where": "price"}, "an operator (=, !=, <, <=, >, >=, ~) is missing at character 6"),
         ({"where": "=3"}, "a path is missing at character 1"),
         ({"where": "price >"}, "a number or a text must follow > at character 8"),
@@ -231,35 +227,28 @@ async def test_the_same_position_in_two_experiments_is_two_payloads(log: EventLo
         ({"last_per": "hour"}, "'hour': give the last event per channel or per agent"),
         ({"context": -1}, "-1 is no number of events"),
         ({"last_per": "agent", "context": 1}, "has no context"),
-    ],
-)
-def test_a_filter_that_cannot_be_understood_names_the_place(filters: dict[str, Any], message: str) -> None:
-    with pytest.raises(StoreError) as raised:
-        Selection(**filters)
-    assert message in str(raised.value)
-    assert "\n" not in str(raised.value)
+    ]:
+        with pytest.raises(StoreError) as raised:
+            Selection(**filters)
+        assert message in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("filters", "times"),
-    [
+@pytest.mark.sqlite
+async def test_a_time_around_a_point_includes_both_ends(log: EventLog) -> None:
+    mark = NewEvent("mark", 71 * S, None, b"", meta={"name": "m", "fields": {}})
+    of = await filled(
+        log, [*(spoken(at, "x") for at in (0, 70)), mark, *(spoken(at, "x") for at in (96, 100, 105, 130, 131))]
+    )
+    for filters, times in [
         ({"around": "100s+-5s"}, [96, 100, 105]),
         ({"around": "100s±4s"}, [96, 100]),
         ({"around": "100s"}, [70, 96, 100, 105, 130]),
         ({"around": "mark:m+-1s"}, [70]),
         ({"around": "100s+-5s", "since": "100s"}, [100, 105]),
         ({"around": "100s+-5s", "until": "105s"}, [96, 100]),
-    ],
-)
-@pytest.mark.sqlite
-async def test_a_time_around_a_point_includes_both_ends(
-    log: EventLog, filters: dict[str, Any], times: list[int]
-) -> None:
-    mark = NewEvent("mark", 71 * S, None, b"", meta={"name": "m", "fields": {}})
-    of = await filled(
-        log, [*(spoken(at, "x") for at in (0, 70)), mark, *(spoken(at, "x") for at in (96, 100, 105, 130, 131))]
-    )
-    assert await found(log, of, kinds="sent", **filters) == times
+    ]:
+        assert await found(log, of, kinds="sent", **filters) == times
 
 
 @pytest.mark.sqlite

@@ -20,7 +20,7 @@ from messager_store.log.selection import Selection
 from messager_store.log.span import Span
 from messager_store.queries.comparison.compare import Comparison, compare
 from messager_store.recording.closing import close
-from tests.support import messager
+from tests.support import messager, nightly_after
 from tests.support.command_line import one_line
 from tests.support.logs import filled, sent
 
@@ -79,21 +79,24 @@ def changed(**more: Any) -> list[NewEvent]:
 
 @pytest.mark.parametrize(
     ("options", "equal"),
-    [
-        ({}, False),
-        ({"selection": Selection(from_ids=3)}, True),
-        ({"selection": Selection(from_ids=4)}, False),
-        ({"selection": Selection(to_ids=5)}, False),
-        ({"selection": Selection(agents=3)}, True),
-        ({"selection": Selection(kinds="blocked")}, True),
-        ({"since": 3}, True),
-        ({"since": 2}, False),
-        ({"after": 2}, True),
-        ({"until": 2}, True),
-        ({"until": "1s"}, False),
-        ({"limit": 1}, True),
-        ({"limit": 2}, False),
-    ],
+    nightly_after(
+        4,
+        [
+            ({}, False),
+            ({"selection": Selection(from_ids=3)}, True),
+            ({"selection": Selection(from_ids=4)}, False),
+            ({"selection": Selection(to_ids=5)}, False),
+            ({"selection": Selection(agents=3)}, True),
+            ({"selection": Selection(kinds="blocked")}, True),
+            ({"since": 3}, True),
+            ({"since": 2}, False),
+            ({"after": 2}, True),
+            ({"until": 2}, True),
+            ({"until": "1s"}, False),
+            ({"limit": 1}, True),
+            ({"limit": 2}, False),
+        ],
+    ),
 )
 async def test_two_experiments_are_compared_by_what_every_filter_takes_of_both(
     log: EventLog, options: dict[str, Any], equal: bool
@@ -149,15 +152,18 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize(
     ("words", "times"),
-    [
-        (["--from", "3"], [1, 3]),
-        (["--from", '"3"'], [3]),
-        (["--to", "7"], [1, 3]),
-        (["--to", "3"], [2]),
-        (["--from", "3", "--from", "7", "--to", "7"], [1, 3]),
-        (["--from", "7", "--to", "7"], []),
-        (["--agent", "3", "--from", "7"], [2]),
-    ],
+    nightly_after(
+        2,
+        [
+            (["--from", "3"], [1, 3]),
+            (["--from", '"3"'], [3]),
+            (["--to", "7"], [1, 3]),
+            (["--to", "3"], [2]),
+            (["--from", "3", "--from", "7", "--to", "7"], [1, 3]),
+            (["--from", "7", "--to", "7"], []),
+            (["--agent", "3", "--from", "7"], [2]),
+        ],
+    ),
 )
 def test_each_verb_that_selects_takes_senders_and_recipients_as_typed(
     run: Run, words: list[str], times: list[int]
@@ -179,17 +185,20 @@ def test_each_verb_that_selects_takes_senders_and_recipients_as_typed(
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [
-        ([], 1),
-        (["--since", "3"], 2),
-        (["--until", "1970-01-01T00:00:00.000000002"], 0),
-        (["--after", "2:1:2"], 0),
-        (["--limit", "1"], 0),
-        (["--limit", "2"], 1),
-        (["--kind", "sent", "--exclude", "d", "--agent", '"3"', "--from", '"3"'], 0),
-        (["--kind", "received"], 2),
-        (["--kind", "mark"], 2),
-    ],
+    nightly_after(
+        3,
+        [
+            ([], 1),
+            (["--since", "3"], 2),
+            (["--until", "1970-01-01T00:00:00.000000002"], 0),
+            (["--after", "2:1:2"], 0),
+            (["--limit", "1"], 0),
+            (["--limit", "2"], 1),
+            (["--kind", "sent", "--exclude", "d", "--agent", '"3"', "--from", '"3"'], 0),
+            (["--kind", "received"], 2),
+            (["--kind", "mark"], 2),
+        ],
+    ),
 )
 def test_diff_takes_every_filter_of_events(run: Run, words: list[str], code: int) -> None:
     done = run("diff", "a", "b", *words)

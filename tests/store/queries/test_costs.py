@@ -17,7 +17,7 @@ from messager_store.queries.overview import listing, overview
 from messager_store.recording.closing import close
 from messager_store.recording.draining import folders_of
 from messager_store.recording.repair import unclean
-from tests.support import messager, sql
+from tests.support import messager, nightly_after, sql
 from tests.support.logs import filled, sent
 
 OTHERS = 12
@@ -91,11 +91,14 @@ async def test_an_unended_recorder_of_a_closed_experiment_is_shown(crowded: Even
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [
-        (["-n", "2"], [f"e{OTHERS - 1:03}", "open"]),
-        (["-n", "1", "--tag", "old"], [f"e{OTHERS - 1:03}"]),
-        (["-n", "2", "--name", "E00"], ["e008", "e009"]),
-    ],
+    nightly_after(
+        1,
+        [
+            (["-n", "2"], [f"e{OTHERS - 1:03}", "open"]),
+            (["-n", "1", "--tag", "old"], [f"e{OTHERS - 1:03}"]),
+            (["-n", "2", "--name", "E00"], ["e008", "e009"]),
+        ],
+    ),
 )
 async def test_ls_shows_at_most_so_many_the_newest(
     crowded: EventLog, store: str, options: list[str], expected: list[str], tmp_path: Path

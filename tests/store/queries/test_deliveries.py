@@ -21,6 +21,7 @@ from messager_store.log.writer import Writer
 from messager_store.queries import deliveries, side_tables, texts
 from messager_store.queries.index import Indexed, index
 from tests.store.queries.test_index import Interruption, index_until
+from tests.support import nightly_after
 from tests.support.examples import WITH_STORE
 from tests.support.logs import experiment, sent
 
@@ -217,7 +218,7 @@ async def test_a_redacted_gap_is_still_a_gap(log: EventLog) -> None:
     assert await indexed(log, (1 << 62, [sent(10), sent(20)]), (1 << 62, [gap, received(22)])) == [(20, 22)]
 
 
-@pytest.mark.parametrize("at", range(1, 12))
+@pytest.mark.parametrize("at", nightly_after(4, range(1, 12)))
 async def test_events_that_arrive_while_others_are_matched_are_matched_next(
     log: EventLog, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:

@@ -21,7 +21,7 @@ from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries import deliveries, side_tables, texts
 from messager_store.queries.index import Indexed, index, index_or_warn
 from messager_store.recording.closing import close
-from tests.support import sql
+from tests.support import nightly_after, sql
 from tests.support.logs import experiment, sent
 
 TABLES = ("said", "delivery", "activity", "indexed_recorder", "indexed_experiment")
@@ -181,7 +181,7 @@ class Interruption:
         monkeypatch.setattr(EventQuery, "rows_within", rows_within)
 
 
-@pytest.mark.parametrize("at", [1, 2, 14, 17, 25])
+@pytest.mark.parametrize("at", nightly_after(2, [1, 2, 14, 17, 25]))
 @pytest.mark.usefixtures("small_pages")
 async def test_an_indexer_that_was_overtaken_adds_nothing_twice(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int
@@ -200,8 +200,11 @@ async def test_an_indexer_that_was_overtaken_adds_nothing_twice(
 
 @pytest.mark.parametrize(
     ("at", "again"),
-    [(1, "enlisted"), (2, "enlisted"), (20, "enlisted"), (1, "indexed"), (2, "indexed"), (20, "indexed")]
-    + [(at, "begun") for at in range(15, 19)],
+    nightly_after(
+        4,
+        [(1, "enlisted"), (2, "enlisted"), (20, "enlisted"), (1, "indexed"), (2, "indexed"), (20, "indexed")]
+        + [(at, "begun") for at in range(15, 19)],
+    ),
 )
 @pytest.mark.usefixtures("small_pages")
 async def test_what_was_read_before_a_redaction_is_not_written_after_it(
@@ -233,7 +236,7 @@ async def test_what_was_read_before_a_redaction_is_not_written_after_it(
     assert sql(store, "SELECT count(*) FROM delivery") == [(0,)]
 
 
-@pytest.mark.parametrize("at", [1, 2, 20])
+@pytest.mark.parametrize("at", nightly_after(1, [1, 2, 20]))
 @pytest.mark.usefixtures("small_pages")
 async def test_nothing_is_written_after_a_removal(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int
@@ -246,7 +249,7 @@ async def test_nothing_is_written_after_a_removal(
     assert empty(store)
 
 
-@pytest.mark.parametrize("at", [1, 2, 14, 17, 20])
+@pytest.mark.parametrize("at", nightly_after(2, [1, 2, 14, 17, 20]))
 @pytest.mark.usefixtures("small_pages")
 async def test_nothing_is_written_while_a_removal_is_unfinished(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, at: int
@@ -314,13 +317,16 @@ async def test_an_experiment_without_events_has_nothing_to_index(log: EventLog, 
 
 @pytest.mark.parametrize(
     ("table", "row", "owner"),
-    [
-        ("said", "9 << 40, NULL, NULL", "recorder"),
-        ("delivery", "9 << 40, 1, 1", "recorder"),
-        ("activity", "9, 1, 1, 1, 1, 1, 1, 1", "recorder"),
-        ("indexed_recorder", "9, 1, 1", "recorder"),
-        ("indexed_experiment", "9, 1, 1, 1", "experiment"),
-    ],
+    nightly_after(
+        2,
+        [
+            ("said", "9 << 40, NULL, NULL", "recorder"),
+            ("delivery", "9 << 40, 1, 1", "recorder"),
+            ("activity", "9, 1, 1, 1, 1, 1, 1, 1", "recorder"),
+            ("indexed_recorder", "9, 1, 1", "recorder"),
+            ("indexed_experiment", "9, 1, 1, 1", "experiment"),
+        ],
+    ),
 )
 async def test_rows_without_an_owner_are_found(log: EventLog, store: str, table: str, row: str, owner: str) -> None:
     await index(log, await society(log))

@@ -23,8 +23,8 @@ from messager_store.maintenance.verify import verify
 from messager_store.queries.index import index
 from messager_store.queries.sql import open_sql, pages_of, sql
 from messager_store.testing import execute
+from tests.support import nightly_after, until
 from tests.support import sql as in_database
-from tests.support import until
 from tests.support.logs import experiment, listed, sent
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT {} FROM n"
@@ -212,6 +212,7 @@ async def test_no_statement_changes_a_byte_of_the_file(
     assert not list(tmp_path.rglob("evil*"))
 
 
+@pytest.mark.nightly
 @pytest.mark.postgres
 async def test_no_statement_changes_a_row_on_the_server(log: EventLog, store: str) -> None:
     of = await society(log)
@@ -229,6 +230,7 @@ async def test_no_statement_changes_a_row_on_the_server(log: EventLog, store: st
     assert (await verify(log, of)).problems == []
 
 
+@pytest.mark.nightly
 @pytest.mark.postgres
 async def test_what_a_function_did_is_rolled_back_and_its_connection_closed(log: EventLog, store: str) -> None:
     of = await society(log)
@@ -242,6 +244,7 @@ async def test_what_a_function_did_is_rolled_back_and_its_connection_closed(log:
     assert execute(store, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
 
 
+@pytest.mark.nightly
 @pytest.mark.postgres
 async def test_a_user_who_may_only_read_can_ask(log: EventLog, store: str, caplog: pytest.LogCaptureFixture) -> None:
     of = await society(log)
@@ -263,11 +266,14 @@ async def test_a_user_who_may_only_read_can_ask(log: EventLog, store: str, caplo
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        ENDLESS.format("count(*)"),
-        "select count(*) from event a, event b, event c, event d, event e",
-        "select count(*) from messages a, messages b, messages c, messages d",
-    ],
+    nightly_after(
+        1,
+        [
+            ENDLESS.format("count(*)"),
+            "select count(*) from event a, event b, event c, event d, event e",
+            "select count(*) from messages a, messages b, messages c, messages d",
+        ],
+    ),
 )
 async def test_a_statement_ends_at_its_time_limit(log: EventLog, store: str, statement: str) -> None:
     of = await society(log)
@@ -350,25 +356,22 @@ def blocked_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(
-    ("statement", "words", "at"),
-    [
+async def test_an_error_says_where(log: EventLog) -> None:
+    of = await society(log)
+    for statement, words, at in [
         ("select form messages", "form", 7),
         ("select *\nfrm messages", "frm", 9),
         ("select text from messagse", "messagse", 17),
         ("select text from", "in", 16),
         ("select 1 form form messages", "form", None),
-    ],
-)
-async def test_an_error_says_where(log: EventLog, statement: str, words: str, at: int | None) -> None:
-    of = await society(log)
-    with pytest.raises(StatementFailed, match=words) as caught:
-        await sql(log, of, statement)
-    if at is not None or "://" not in log.location:
-        assert (caught.value.position, caught.value.statement) == (at, statement)
-    if at is not None:
-        line = "line 2, column 1" if "\n" in statement else f"line 1, column {at + 1}"
-        assert line in str(caught.value)
+    ]:
+        with pytest.raises(StatementFailed, match=words) as caught:
+            await sql(log, of, statement)
+        if at is not None or "://" not in log.location:
+            assert (caught.value.position, caught.value.statement) == (at, statement)
+        if at is not None:
+            line = "line 2, column 1" if "\n" in statement else f"line 1, column {at + 1}"
+            assert line in str(caught.value)
 
 
 @pytest.mark.postgres

@@ -14,7 +14,7 @@ from messager_store.errors import StatementTimedOut, StoreError, StoreUnavailabl
 from messager_store.queries.index import index
 from messager_store.queries.sql import open_sql, pages_of, sql
 from tests.store.queries.test_sql import ENDLESS, LONG, is_read, society
-from tests.support import MESSAGER, until
+from tests.support import MESSAGER, nightly_after, until
 from tests.support.logs import sent
 
 ONE_CALL = "select printf('%.*c', 50000000, 'a') like '%' || printf('%.*c', 40000, 'a') || 'b%' from event"
@@ -73,7 +73,7 @@ async def test_a_cancelled_caller_ends_a_function_that_takes_hours(log: EventLog
     assert not exists(statement) and not is_read(store)
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 130), ("SIGKILL", -9)])
+@pytest.mark.parametrize(("name", "code"), nightly_after(1, [("SIGINT", 130), ("SIGTERM", 130), ("SIGKILL", -9)]))
 async def test_a_signal_to_the_caller_ends_a_function_that_takes_hours(
     log: EventLog, store: str, name: str, code: int
 ) -> None:

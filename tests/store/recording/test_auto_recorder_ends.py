@@ -15,7 +15,7 @@ from messager_store import EventLog
 from messager_store.db.databases import for_store
 from messager_store.recording import committer
 from tests.store.recording.test_auto_recorder import recording, said, say
-from tests.support import self_recording
+from tests.support import nightly_after, self_recording
 from tests.support.outages import everything_drained
 
 __all__ = ["recording"]
@@ -65,7 +65,7 @@ def ran(store: str, source: str, *, check: bool = True) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("end", ["pass", "sys.exit(3)", "raise KeyboardInterrupt"])
+@pytest.mark.parametrize("end", nightly_after(1, ["pass", "sys.exit(3)", "raise KeyboardInterrupt"]))
 async def test_a_program_that_never_closes_its_messager_has_everything_in_the_log(store: str, end: str) -> None:
     told = program(store, "asyncio.run(main())", before=PATIENT, end=end, check=False)
     assert told.splitlines()[0] == f"messager: recording e1 into {for_store(store).location} (MESSAGER_STORE)"
@@ -77,7 +77,8 @@ async def test_a_program_that_never_closes_its_messager_has_everything_in_the_lo
 
 
 @pytest.mark.parametrize(
-    ("handlers", "line"), [("", "messager: heard"), ("logging.basicConfig()", "WARNING:messager_store:heard")]
+    ("handlers", "line"),
+    nightly_after(1, [("", "messager: heard"), ("logging.basicConfig()", "WARNING:messager_store:heard")]),
 )
 async def test_what_a_recorder_logs_bears_its_name_also_where_the_program_has_set_up_no_logging(
     store: str, handlers: str, line: str
@@ -114,12 +115,15 @@ SLOW = "from messager_store.recording import committer; committer.FLUSH_SECONDS 
 
 @pytest.mark.parametrize(
     "run",
-    [
-        "asyncio.new_event_loop().run_until_complete(main())",
-        "loop = asyncio.new_event_loop(); import threading; "
-        "threading.Thread(target=loop.run_forever, daemon=True).start(); "
-        "asyncio.run_coroutine_threadsafe(main(), loop).result()",
-    ],
+    nightly_after(
+        1,
+        [
+            "asyncio.new_event_loop().run_until_complete(main())",
+            "loop = asyncio.new_event_loop(); import threading; "
+            "threading.Thread(target=loop.run_forever, daemon=True).start(); "
+            "asyncio.run_coroutine_threadsafe(main(), loop).result()",
+        ],
+    ),
 )
 async def test_where_the_event_loop_is_simply_left_the_rest_is_in_the_spool(store: str, run: str) -> None:
     told = program(store, f"import warnings; warnings.simplefilter('ignore'); {run}", before=SLOW)
@@ -189,7 +193,7 @@ assert messager._offered == []
 """
 
 
-@pytest.mark.parametrize("left", ["first.close()", ""])
+@pytest.mark.parametrize("left", nightly_after(1, ["first.close()", ""]))
 async def test_a_messager_may_be_closed_in_another_event_loop_than_the_one_it_records_in(store: str, left: str) -> None:
     assert "3 events of e1 wait in" in ran(store, ELSEWHERE.format(left=left))
     async with EventLog.open(store) as log:

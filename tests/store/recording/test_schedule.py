@@ -22,7 +22,7 @@ from messager_store.recording.closing import close
 from messager_store.recording.repair import repair
 from messager_store.recording.tap import Tap
 from tests.messager.test_messager import fetched
-from tests.support import Listed, Stores, messager, self_recording, sql, until
+from tests.support import Listed, Stores, messager, nightly_after, self_recording, sql, until
 from tests.support.earlier import of_version_2
 from tests.support.outages import everything_drained, locked
 from tests.support.parts import content, gathered
@@ -181,17 +181,26 @@ async def test_pseudonymised_exports_name_no_agent_in_subscriptions(log: EventLo
 
 @pytest.mark.parametrize(
     ("change", "where"),
-    [
-        ("UPDATE event SET arrival = arrival + 1 WHERE id = (SELECT max(id) FROM event WHERE kind = 2)", "was changed"),
-        ("UPDATE event SET arrival = NULL WHERE kind = 2", "was changed"),
-        ("UPDATE event SET messager_id = NULL WHERE id = (SELECT max(id) FROM event WHERE kind = 2)", "was changed"),
-        (
-            "UPDATE event SET messager_id = (SELECT max(messager_id) + min(messager_id) - event.messager_id FROM event "
-            "AS e)",  # each of the other one
-            "was changed",
-        ),
-        ("UPDATE event SET meta = replace(meta, 'agents:1', 'agents:3') WHERE kind = 6", "was changed"),
-    ],
+    nightly_after(
+        2,
+        [
+            (
+                "UPDATE event SET arrival = arrival + 1 WHERE id = (SELECT max(id) FROM event WHERE kind = 2)",
+                "was changed",
+            ),
+            ("UPDATE event SET arrival = NULL WHERE kind = 2", "was changed"),
+            (
+                "UPDATE event SET messager_id = NULL WHERE id = (SELECT max(id) FROM event WHERE kind = 2)",
+                "was changed",
+            ),
+            (
+                "UPDATE event SET messager_id = (SELECT max(messager_id) + min(messager_id) - event.messager_id "
+                "FROM event AS e)",  # each of the other one
+                "was changed",
+            ),
+            ("UPDATE event SET meta = replace(meta, 'agents:1', 'agents:3') WHERE kind = 6", "was changed"),
+        ],
+    ),
 )
 async def test_a_changed_schedule_is_found(log: EventLog, store: str, change: str, where: str) -> None:
     async with Recorder(log, "e1") as recorder:

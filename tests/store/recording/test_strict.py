@@ -68,7 +68,7 @@ async def test_a_sender_that_was_held_back_until_the_recorder_had_ended_does_not
     async with Recorder(log, "e1", durability="strict") as taker:
         held_back = taker._committer
     assert held_back is not None
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(StoreError, match="not sent: recorder 1 of e1 has ended"):
             await held_back.wait_until_durable(1)
 

@@ -20,24 +20,24 @@ from tests.support.logs import filled, sent
 from tests.support.redis_topologies import FOREVER, ask, cluster, cluster_url
 
 
-async def test_what_is_published_at_one_node_is_heard_at_another() -> None:
-    async with cluster() as nodes:
-        listener = RedisBroker.from_url(cluster_url(nodes[2]))
-        pubsub = listener.pubsub()
-        await pubsub.psubscribe("exps:*")
-        talker = RedisBroker.from_url(cluster_url(nodes[0]))
-        sends = [(b"exps:%d" % number, b"%d" % number) for number in range(200)]
-        assert await talker.publish(sends) == [None] * 200  # a node counts its own subscribers only
-        heard = []
-        while len(heard) < 200:
-            message = await pubsub.get_message(timeout=5)
-            assert message is not None
-            heard.append((message["channel"], message["data"]))
-        assert heard == sends
-        assert await talker.subscriber_count([b"exps:1"]) == 1
-        await pubsub.aclose()
-        await talker.close()
-        await listener.close()
+async def test_what_is_published_at_one_node_is_heard_at_another(redis_cluster: list[RedisServer]) -> None:
+    nodes = redis_cluster
+    listener = RedisBroker.from_url(cluster_url(nodes[2]))
+    pubsub = listener.pubsub()
+    await pubsub.psubscribe("exps:*")
+    talker = RedisBroker.from_url(cluster_url(nodes[0]))
+    sends = [(b"exps:%d" % number, b"%d" % number) for number in range(200)]
+    assert await talker.publish(sends) == [None] * 200  # a node counts its own subscribers only
+    heard = []
+    while len(heard) < 200:
+        message = await pubsub.get_message(timeout=60)
+        assert message is not None
+        heard.append((message["channel"], message["data"]))
+    assert heard == sends
+    assert await talker.subscriber_count([b"exps:1"]) == 1
+    await pubsub.aclose()
+    await talker.close()
+    await listener.close()
 
 
 async def test_when_a_node_dies_another_one_takes_over_and_the_listener_tells_a_gap() -> None:
@@ -66,105 +66,112 @@ async def test_when_a_node_dies_another_one_takes_over_and_the_listener_tells_a_
         assert all(record.receivers is None for record in hook.records if record.kind == "sent")
 
 
-async def test_a_node_behind_tls_is_a_node(tmp_path: Path) -> None:
+async def test_a_node_behind_tls_is_a_node(tmp_path: Path, redis_cluster: list[RedisServer]) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
-    async with cluster() as nodes, Proxy(nodes[0].port, tls=context).running() as proxy:
+    nodes = redis_cluster
+    async with Proxy(nodes[0].port, tls=context).running() as proxy:
         broker = RedisBroker.from_url(f"rediss+cluster://127.0.0.1:{proxy.port}?ssl_ca_certs={tmp_path / 'ca.pem'}")
         assert await broker.publish([(b"c", b"")]) == [None]
         await broker.close()
 
 
-async def test_of_several_hosts_one_that_answers_is_enough() -> None:
-    async with cluster() as nodes:
-        async with Proxy(nodes[0].port).running() as hung:
-            hung.silent = True
-            url = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{hung.port},127.0.0.1:{nodes[1].port}"
-            broker = RedisBroker.from_url(url)
-            await broker.connect()
-            assert await broker.publish([(b"c", b"")]) == [None]
-            await broker.close()
-
-
-async def test_the_slowest_subscriber_counts_at_whichever_node_it_is() -> None:
-    async with cluster() as nodes:
-        for node in nodes:
-            await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 64mb 32mb 60")
-        await ask(nodes[1].port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 48mb 0 0")
-        talker = RedisBroker.from_url(cluster_url(nodes[0]))
-        assert (await talker.output_limits())[:2] == (48 * 1024 * 1024, 32 * 1024 * 1024)
-        slow = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
-        await slow.psubscribe("a*", "*a")
-        assert (await talker.backlog()) is not None
-        for _ in range(8):
-            await talker.publish([(b"aa", bytes(10_000))] * 200)  # Valkey 9 does not count larger ones
-
-        async def waits() -> bool:
-            backlog = await talker.backlog()
-            return backlog is not None and backlog.waiting > 1_000_000 and backlog.subscriptions == 2
-
-        await until(waits)
-        await slow.aclose()
-        await talker.close()
-
-
-async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(log: EventLog) -> None:
-    async with cluster() as nodes:
-        payloads = [b"%06d" % number + bytes(50_000) for number in range(600)]
-        await filled(log, [sent(number, payload) for number, payload in enumerate(payloads, 1)])
-        for node in nodes:  # 30 MB in all
-            await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 14mb 0 0")
-        pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
-        await pubsub.psubscribe("c")
-        broker = RedisBroker.from_url(cluster_url(nodes[0]))
-        replaying = asyncio.create_task(Replay(log, "e1", broker, speed="max").run())
-        heard = []
-        async with asyncio.timeout(FOREVER):
-            while len(heard) < len(payloads):
-                message = await pubsub.get_message(timeout=1)
-                if message is not None:
-                    assert message["type"] == "pmessage", message
-                    heard.append(message["data"])
-                    await asyncio.sleep(0.002)  # it is slow
-        report = await replaying
-        assert heard == payloads
-        assert report.flow_control and report.published == len(payloads) and report.no_subscriber is None
-        await pubsub.aclose()
-        await broker.close()
-
-
-async def test_each_pattern_of_a_subscriber_counts_where_no_node_says_who_got_a_message() -> None:
-    async with cluster() as nodes:
-        pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
-        await pubsub.psubscribe("c", "c*", "*c")
-        broker = RedisBroker.from_url(cluster_url(nodes[0]))
-        flow = FlowControl(broker)
-        await flow.begin()
-        wire = [(b"c", b"payload")]
-        await flow.spend(wire)
-        flow.spent(wire, await broker.publish(wire))
-        assert flow.copies(b"c") == 3
-        await pubsub.aclose()
-        await broker.close()
-
-
-async def test_where_the_nodes_may_not_be_asked_it_talks_and_tells_nothing_of_subscribers() -> None:
-    async with cluster() as nodes:
-        for node in nodes:
-            await ask(node.port, "ACL", "SETUSER", "limited", "on", ">secret", "allchannels", "+@pubsub", "+ping")
-        place = cluster_url(*nodes).replace("://", "://limited:secret@")
-        broker = RedisBroker.from_url(place)
-        pubsub = broker.pubsub()
-        await pubsub.psubscribe("c")
+async def test_of_several_hosts_one_that_answers_is_enough(redis_cluster: list[RedisServer]) -> None:
+    nodes = redis_cluster
+    async with Proxy(nodes[0].port).running() as hung:
+        hung.silent = True
+        url = f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{hung.port},127.0.0.1:{nodes[1].port}"
+        broker = RedisBroker.from_url(url)
+        await broker.connect()
         assert await broker.publish([(b"c", b"")]) == [None]
-        message = await pubsub.get_message(timeout=5)
-        assert message is not None and message["channel"] == b"c"
-        assert await broker.backlog() is None
-        assert "+cluster|nodes" in str(broker.refused)
-        await pubsub.aclose()
         await broker.close()
+
+
+async def test_the_slowest_subscriber_counts_at_whichever_node_it_is(redis_cluster: list[RedisServer]) -> None:
+    nodes = redis_cluster
+    for node in nodes:
+        await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 64mb 32mb 60")
+    await ask(nodes[1].port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 48mb 0 0")
+    talker = RedisBroker.from_url(cluster_url(nodes[0]))
+    assert (await talker.output_limits())[:2] == (48 * 1024 * 1024, 32 * 1024 * 1024)
+    slow = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
+    await slow.psubscribe("a*", "*a")
+    assert (await talker.backlog()) is not None
+    for _ in range(8):
+        await talker.publish([(b"aa", bytes(10_000))] * 200)  # Valkey 9 does not count larger ones
+
+    async def waits() -> bool:
+        backlog = await talker.backlog()
+        return backlog is not None and backlog.waiting > 1_000_000 and backlog.subscriptions == 2
+
+    await until(waits)
+    await slow.aclose()
+    await talker.close()
+
+
+async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(
+    log: EventLog, redis_cluster: list[RedisServer]
+) -> None:
+    nodes = redis_cluster
+    payloads = [b"%06d" % number + bytes(50_000) for number in range(600)]
+    await filled(log, [sent(number, payload) for number, payload in enumerate(payloads, 1)])
+    for node in nodes:  # 30 MB in all
+        await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 14mb 0 0")
+    pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
+    await pubsub.psubscribe("c")
+    broker = RedisBroker.from_url(cluster_url(nodes[0]))
+    replaying = asyncio.create_task(Replay(log, "e1", broker, speed="max").run())
+    heard = []
+    async with asyncio.timeout(FOREVER):
+        while len(heard) < len(payloads):
+            message = await pubsub.get_message(timeout=1)
+            if message is not None:
+                assert message["type"] == "pmessage", message
+                heard.append(message["data"])
+                await asyncio.sleep(0.002)  # it is slow
+    report = await replaying
+    assert heard == payloads
+    assert report.flow_control and report.published == len(payloads) and report.no_subscriber is None
+    await pubsub.aclose()
+    await broker.close()
+
+
+async def test_each_pattern_of_a_subscriber_counts_where_no_node_says_who_got_a_message(
+    redis_cluster: list[RedisServer],
+) -> None:
+    nodes = redis_cluster
+    pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
+    await pubsub.psubscribe("c", "c*", "*c")
+    broker = RedisBroker.from_url(cluster_url(nodes[0]))
+    flow = FlowControl(broker)
+    await flow.begin()
+    wire = [(b"c", b"payload")]
+    await flow.spend(wire)
+    flow.spent(wire, await broker.publish(wire))
+    assert flow.copies(b"c") == 3
+    await pubsub.aclose()
+    await broker.close()
+
+
+async def test_where_the_nodes_may_not_be_asked_it_talks_and_tells_nothing_of_subscribers(
+    redis_cluster: list[RedisServer],
+) -> None:
+    nodes = redis_cluster
+    for node in nodes:
+        await ask(node.port, "ACL", "SETUSER", "limited", "on", ">secret", "allchannels", "+@pubsub", "+ping")
+    place = cluster_url(*nodes).replace("://", "://limited:secret@")
+    broker = RedisBroker.from_url(place)
+    pubsub = broker.pubsub()
+    await pubsub.psubscribe("c")
+    assert await broker.publish([(b"c", b"")]) == [None]
+    message = await pubsub.get_message(timeout=60)
+    assert message is not None and message["channel"] == b"c"
+    assert await broker.backlog() is None
+    assert "+cluster|nodes" in str(broker.refused)
+    await pubsub.aclose()
+    await broker.close()
 
 
 async def test_what_is_no_cluster_is_told_with_the_scheme_to_write(redis: RedisServer, tmp_path: Path) -> None:
@@ -176,7 +183,7 @@ async def test_what_is_no_cluster_is_told_with_the_scheme_to_write(redis: RedisS
     assert "hunter2" not in done.stderr and "bob" not in done.stderr
 
 
-@pytest.mark.parametrize("how", ["reset", "forgotten"])
+@pytest.mark.parametrize("how", ["forgotten", pytest.param("reset", marks=pytest.mark.nightly)])
 async def test_who_is_connected_to_a_node_that_leaves_the_cluster_goes_to_another_and_tells_a_gap(how: str) -> None:
     """The node continues to answer alone, after `redis-cli --cluster del-node` or only CLUSTER FORGET."""
     async with cluster() as nodes:
@@ -195,7 +202,7 @@ async def test_who_is_connected_to_a_node_that_leaves_the_cluster_goes_to_anothe
                 pass
         assert gap["type"] == "gap" and f"127.0.0.1:{leaver.port} has left its cluster" in gap["reason"]
         assert await ask(others[0].port, "PUBLISH", "c:1", "from another") in (0, 1)
-        message = await pubsub.get_message(timeout=5)
+        message = await pubsub.get_message(timeout=60)
         assert message is not None and message["data"] == b"from another"
 
         async def publishes_elsewhere() -> bool:
@@ -208,6 +215,7 @@ async def test_who_is_connected_to_a_node_that_leaves_the_cluster_goes_to_anothe
         await broker.close()
 
 
+@pytest.mark.nightly
 async def test_a_node_that_the_others_call_failed_is_left() -> None:
     async with cluster(node_timeout=1000) as nodes:
         hung, *others = nodes
@@ -233,6 +241,7 @@ async def test_a_node_that_the_others_call_failed_is_left() -> None:
         await broker.close()
 
 
+@pytest.mark.nightly
 async def test_a_lone_node_and_one_whose_others_are_out_of_reach_are_kept() -> None:
     async with cluster() as nodes:
         broker = RedisBroker.from_url(cluster_url(nodes[0]))
@@ -249,6 +258,7 @@ async def test_a_lone_node_and_one_whose_others_are_out_of_reach_are_kept() -> N
         await broker.close()
 
 
+@pytest.mark.nightly
 async def test_nodes_that_do_not_agree_confirm_nobody() -> None:
     """One node has forgotten the node and does not forward messages to it; the other one has not."""
     async with cluster() as nodes:
@@ -268,6 +278,7 @@ async def test_nodes_that_do_not_agree_confirm_nobody() -> None:
         await broker.close()
 
 
+@pytest.mark.nightly
 async def test_a_node_that_leaves_while_it_is_subscribed_to_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async with cluster() as nodes:
         leaver, *others = nodes
@@ -291,12 +302,13 @@ async def test_a_node_that_leaves_while_it_is_subscribed_to_again_is_not_kept(mo
                 pass
         assert gap["type"] == "gap"
         await ask(others[0].port, "PUBLISH", "c:1", "x")
-        message = await pubsub.get_message(timeout=5)
+        message = await pubsub.get_message(timeout=60)
         assert message is not None and message["data"] == b"x"
         await pubsub.aclose()
         await broker.close()
 
 
+@pytest.mark.nightly
 async def test_a_host_of_the_url_that_left_the_cluster_has_no_say() -> None:
     async with cluster() as nodes:
         leaver, member, other = nodes

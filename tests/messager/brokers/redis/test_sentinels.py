@@ -31,7 +31,7 @@ async def published(talker: Messager, number: int) -> list[str]:
                 await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("how", ["killed", "demoted"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("demoted", marks=pytest.mark.nightly)])
 async def test_after_a_failover_both_connections_go_to_the_new_master_and_the_listener_tells_a_gap(how: str) -> None:
     async with watched() as there:
         hook = Listed()
@@ -60,6 +60,7 @@ async def test_after_a_failover_both_connections_go_to_the_new_master_and_the_li
         assert len(heard) >= 2 and heard == sorted(set(heard))
 
 
+@pytest.mark.nightly
 async def test_a_publish_whose_answer_was_lost_in_a_failover_is_unknown_and_not_sent_again() -> None:
     async with watched() as there:
         hook = Listed()
@@ -81,6 +82,7 @@ async def test_a_publish_whose_answer_was_lost_in_a_failover_is_unknown_and_not_
         assert ends.count(("failed", 1)) == 1 and ("sent", 1) not in ends and ends[-1] == ("sent", 2)
 
 
+@pytest.mark.nightly
 async def test_a_sentinel_that_still_names_a_replica_is_not_believed() -> None:
     async with watched() as there:
         stale = SentinelServer(there.replica.port)  # takes the replica for the master, for some seconds
@@ -97,35 +99,32 @@ async def test_a_sentinel_that_still_names_a_replica_is_not_believed() -> None:
 
 
 async def test_what_no_sentinel_knows_is_told_in_one_line(redis: RedisServer, tmp_path: Path) -> None:
-    async with watched() as there:
-        with pytest.raises(BrokerUnavailable, match="does not know 'other', but mymaster") as caught:
-            await RedisBroker.from_url(there.url(service="other")).connect()
+    """Sentinels have a password of their own."""
+    sentinel = SentinelServer(redis.port, "requirepass hunter3", service="here")
+    await sentinel.start()
+    try:
+        place = f"redis+sentinel://127.0.0.1:{sentinel.port}"
+        with pytest.raises(BrokerUnavailable, match=r"the sentinel at .* Authentication required"):
+            await RedisBroker.from_url(f"{place}/here").connect()
+        broker = RedisBroker.from_url(f"{place}/here/5?sentinel_password=hunter3")
+        assert await broker.publish([(b"s:1", b"")]) == [0]
+        assert broker.url == f"{place}/here/5"
+        await broker.close()
+        with pytest.raises(BrokerUnavailable, match="does not know 'other', but here") as caught:
+            await RedisBroker.from_url(f"{place}/other?sentinel_password=hunter3").connect()
         assert len(str(caught.value).splitlines()) == 1
-        url = f"redis+sentinel://bob:hunter2@127.0.0.1:{there.sentinel.port}/mymaster?sentinel_password=hunter3"
+        url = f"redis+sentinel://bob:hunter2@127.0.0.1:{sentinel.port}/here?sentinel_password=hunter4"
         done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
         assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
-        assert f"the sentinel at 127.0.0.1:{there.sentinel.port}" in done.stderr
-        assert not any(word in done.stderr + done.stdout for word in ("bob", "hunter2", "hunter3"))
+        assert f"the sentinel at 127.0.0.1:{sentinel.port}" in done.stderr
+        assert not any(word in done.stderr + done.stdout for word in ("bob", "hunter2", "hunter4"))
+    finally:
+        sentinel.remove()
     gone = free_port()
     with pytest.raises(BrokerUnavailable, match=rf"the sentinel at 127\.0\.0\.1:{gone}"):
         await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{gone}").connect()
     with pytest.raises(BrokerUnavailable, match=r"the sentinel at .*unknown command"):  # a server, and no sentinel
         await RedisBroker.from_url(f"redis+sentinel://127.0.0.1:{redis.port}").connect()
-
-
-async def test_sentinels_have_a_password_of_their_own(redis: RedisServer) -> None:
-    sentinel = SentinelServer(redis.port, "requirepass hunter3", service="here")
-    await sentinel.start()
-    try:
-        place = f"redis+sentinel://127.0.0.1:{sentinel.port}/here/5"
-        with pytest.raises(BrokerUnavailable, match=r"the sentinel at .* Authentication required"):
-            await RedisBroker.from_url(place).connect()
-        broker = RedisBroker.from_url(place + "?sentinel_password=hunter3")
-        assert await broker.publish([(b"s:1", b"")]) == [0]
-        assert broker.url == place
-        await broker.close()
-    finally:
-        sentinel.remove()
 
 
 @pytest.mark.parametrize(
@@ -156,6 +155,7 @@ async def test_what_is_no_sentinel_is_told_and_not_quoted_where_it_repeats_the_p
     await server.wait_closed()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("may_ask", [True, False])
 async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_both(may_ask: bool) -> None:
     """The old master answers for some 9 s more: new clients publish on the new one, others on the old one.
@@ -191,6 +191,7 @@ async def test_while_two_masters_answer_in_a_planned_failover_a_listener_hears_b
         await broker.close()
 
 
+@pytest.mark.nightly
 async def test_a_master_of_an_older_configuration_is_not_connected_to(redis: RedisServer) -> None:
     """Its successor is unreachable for a moment. A return to the old master would later repeat messages."""
     stale = SentinelServer(redis.port)
@@ -211,6 +212,7 @@ async def test_a_master_of_an_older_configuration_is_not_connected_to(redis: Red
         newest.remove()
 
 
+@pytest.mark.nightly
 async def test_a_master_that_hangs_holds_up_publishing_until_it_is_replaced_and_no_longer() -> None:
     async with watched() as there:
         broker = RedisBroker.from_url(there.url())
@@ -233,6 +235,7 @@ async def test_a_master_that_hangs_holds_up_publishing_until_it_is_replaced_and_
         await broker.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.sqlite
 async def test_a_tap_that_ends_while_nobody_confirms_its_server_logs_a_gap(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
@@ -252,6 +255,7 @@ async def test_a_tap_that_ends_while_nobody_confirms_its_server_logs_a_gap(
         await broker.close()
 
 
+@pytest.mark.nightly
 async def test_a_gap_begins_when_the_sentinels_last_confirmed_the_master() -> None:
     async with watched() as there:
         broker = RedisBroker.from_url(there.url(), ping_interval=60)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from redis.exceptions import RedisError
 
@@ -31,19 +29,16 @@ def test_what_is_left_out_has_the_usual_value() -> None:
     assert several_hosts("redis+cluster://one,two:1").hosts == [("one", 6379), ("two", 1)]
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
+def test_a_url_is_shown_without_credentials() -> None:
+    for url, shown in [
         ("redis+sentinel://bob:secret@one:1,two:2/here/0?sentinel_password=x", "redis+sentinel://one:1,two:2/here/0"),
         ("rediss+cluster://:se,cret@[::1]:1,[::2]:2", "rediss+cluster://[::1]:1,[::2]:2"),
         ("redis+cluster://bob:se/cret@one:1,two:2", "redis+cluster://one:1,two:2"),
         ("redis+cluster://bob:s@e/cret@one:1,two:2", "redis+cluster://..."),
         ("redis+cluster://one,two:2/0", "redis+cluster://one,two:2/0"),
         ("unix://bob:secret@/a/b.sock?db=1", "unix:///a/b.sock"),
-    ],
-)
-def test_a_url_is_shown_without_credentials(url: str, shown: str) -> None:
-    assert without_credentials(url) == shown
+    ]:
+        assert without_credentials(url) == shown
 
 
 SHAPES = [
@@ -54,24 +49,23 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("secret", [*SECRETS, "hun,ter2", "hun@x,ter2"])
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_no_password_of_several_hosts_is_repeated(secret: str, shape: str) -> None:
-    url = shape.format(secret)
-    said = without_credentials(url) + " ".join(command_line(["messager", "--redis", url]))
-    try:
-        broker = RedisBroker.from_url(url)
-        said += broker.url
-        await broker.connect()
-    except (ValueError, BrokerUnavailable) as error:
-        said += f"{error} {error!r}"
-    for piece in (secret, "hun", "ter2"):
-        assert piece not in said, said
+async def test_no_password_of_several_hosts_is_repeated() -> None:
+    for secret in [*SECRETS, "hun,ter2", "hun@x,ter2"]:
+        for shape in SHAPES:
+            url = shape.format(secret)
+            said = without_credentials(url) + " ".join(command_line(["messager", "--redis", url]))
+            try:
+                broker = RedisBroker.from_url(url)
+                said += broker.url
+                await broker.connect()
+            except (ValueError, BrokerUnavailable) as error:
+                said += f"{error} {error!r}"
+            for piece in (secret, "hun", "ter2"):
+                assert piece not in said, said
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
+def test_a_url_that_cannot_be_used_is_refused_with_what_is_wrong() -> None:
+    for url, words in [
         ("mqtt://one", "redis, rediss, unix, redis.sentinel, rediss.sentinel, redis.cluster, rediss.cluster"),
         ("redis+sentinel://one:x", "HOST:PORT,HOST:PORT"),
         ("redis+sentinel://one:99999", "HOST:PORT,HOST:PORT"),
@@ -97,24 +91,22 @@ async def test_no_password_of_several_hosts_is_repeated(secret: str, shape: str)
         ("unix:///a/b.sock?db=", "the database is a number"),
         ("redis+cluster://bob:pa@ss/word@one", "%2F"),
         ("unix+cluster://one", "begins with none of"),
-    ],
-)
-def test_a_url_that_cannot_be_used_is_refused_with_what_is_wrong(url: str, words: str) -> None:
-    with pytest.raises(ValueError, match=f"is not a Redis URL .*{words}"):
-        RedisBroker.from_url(url)
+    ]:
+        with pytest.raises(ValueError, match=f"is not a Redis URL .*{words}"):
+            RedisBroker.from_url(url)
 
 
-@pytest.mark.parametrize("url", ["redis://one", "redis://one/", "redis://one/3", "redis://one/3/", "redis://one?db=3"])
-def test_a_database_may_be_named_in_several_ways(url: str) -> None:
-    addresses = RedisBroker.from_url(url)._endpoint
-    assert isinstance(addresses, Server)
-    assert addresses._make().db == (3 if "3" in url else 0)  # type: ignore[attr-defined]
+def test_a_database_may_be_named_in_several_ways() -> None:
+    for url in ["redis://one", "redis://one/", "redis://one/3", "redis://one/3/", "redis://one?db=3"]:
+        addresses = RedisBroker.from_url(url)._endpoint
+        assert isinstance(addresses, Server)
+        assert addresses._make().db == (3 if "3" in url else 0)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("url", [5, None, b"redis://one", MemoryBroker()])
-def test_what_is_no_text_opens_no_broker(url: Any) -> None:
-    with pytest.raises(TypeError, match=f"opened by a URL, not by {type(url).__name__}"):
-        open_broker(url)
+def test_what_is_no_text_opens_no_broker() -> None:
+    for url in [5, None, b"redis://one", MemoryBroker()]:
+        with pytest.raises(TypeError, match=f"opened by a URL, not by {type(url).__name__}"):
+            open_broker(url)
 
 
 def test_the_nodes_of_a_cluster_are_those_that_are_up() -> None:

@@ -26,19 +26,19 @@ pytestmark = pytest.mark.postgres
 
 
 async def test_a_database_that_may_not_be_connected_to_is_told_with_the_command_that_gives_the_right(
-    server: PostgresServer,
+    postgres: PostgresServer,
 ) -> None:
-    store = Databases(server.url("postgres")).create()
+    store = Databases(postgres.url("postgres")).create()
     name = store.rpartition("/")[2]
-    execute(store, "CREATE ROLE reader LOGIN", f"REVOKE CONNECT ON DATABASE {name} FROM public")
-    grant = f'`GRANT CONNECT ON DATABASE {name} TO "reader"`'
-    await refused(server.url(name, "reader"), f"CONNECT on database {name} is missing: {grant}")
+    execute(store, "CREATE ROLE stranger LOGIN", f"REVOKE CONNECT ON DATABASE {name} FROM public")
+    grant = f'`GRANT CONNECT ON DATABASE {name} TO "stranger"`'
+    await refused(postgres.url(name, "stranger"), f"CONNECT on database {name} is missing: {grant}")
 
 
-async def test_who_may_not_make_the_tables_is_told_of_all_that_it_takes(server: PostgresServer) -> None:
-    store = Databases(server.url("postgres")).create()
+async def test_who_may_not_make_the_tables_is_told_of_all_that_it_takes(postgres: PostgresServer) -> None:
+    store = Databases(postgres.url("postgres")).create()
     execute(store, "CREATE ROLE maker LOGIN", "REVOKE ALL ON SCHEMA public FROM public")
-    url = server.url(store.rpartition("/")[2], "maker")
+    url = postgres.url(store.rpartition("/")[2], "maker")
     for create in (True, False):  # what may not be seen is not taken for an empty database
         with pytest.raises(StoreUnavailable, match="may not make its tables: `GRANT USAGE, CREATE ON SCHEMA public"):
             await EventLog.open(url, create=create)
@@ -57,23 +57,24 @@ def grants(error: StoreError, job: str = "") -> list[str]:
     return found[1].split("; ")
 
 
-@pytest.mark.parametrize("schema", ["public", "Other One"])
+@pytest.mark.parametrize("schema", ["public", pytest.param("Other One", marks=pytest.mark.nightly)])
 async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_commands_that_give_them(
-    server: PostgresServer, schema: str, tmp_path: Path
+    postgres: PostgresServer, schema: str, tmp_path: Path
 ) -> None:
     """The named rights are sufficient for each task."""
-    name = Databases(server.url("postgres")).create().rpartition("/")[2]
+    name = Databases(postgres.url("postgres")).create().rpartition("/")[2]
     path = f"?search_path={quote(chr(34) + schema + chr(34))}"
-    store, url = server.url(name) + path, server.url(name, "reader") + path
+    role = f"reader_{schema[0]}".lower()
+    store, url = postgres.url(name) + path, postgres.url(name, role) + path
     execute(
         store,
-        "CREATE ROLE reader LOGIN",
+        f"CREATE ROLE {role} LOGIN",
         f'CREATE SCHEMA IF NOT EXISTS "{schema}"',
         f'REVOKE ALL ON SCHEMA "{schema}" FROM public',
     )
     async with EventLog.open(store) as log:
         await filled(log, [sent(1)])
-    with pytest.raises(StoreUnavailable, match=r'^.*the user "reader" lacks rights on it: to read, ') as caught:
+    with pytest.raises(StoreUnavailable, match=rf'^.*the user "{role}" lacks rights on it: to read, ') as caught:
         await EventLog.open(url, create=False)
     execute(store, *grants(caught.value, "to read"))
     async with EventLog.open(url) as log:
@@ -108,8 +109,8 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
     assert done.returncode == 3 and re.search(owner, done.stderr.strip()), done.stderr
 
 
-async def test_a_right_that_is_taken_away_in_mid_recording_is_named(server: PostgresServer) -> None:
-    store = Databases(server.url("postgres")).create()
+async def test_a_right_that_is_taken_away_in_mid_recording_is_named(postgres: PostgresServer) -> None:
+    store = Databases(postgres.url("postgres")).create()
     async with EventLog.open(store) as log:
         await experiment(log)
     execute(
@@ -118,7 +119,7 @@ async def test_a_right_that_is_taken_away_in_mid_recording_is_named(server: Post
         "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO writer",
         "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO writer",
     )
-    async with EventLog.open(server.url(store.rpartition("/")[2], "writer")) as log:
+    async with EventLog.open(postgres.url(store.rpartition("/")[2], "writer")) as log:
         writer = await log.register(await log.experiment("e1"), role="tap")
         await log.append(writer, [sent(1)])
         execute(store, "REVOKE INSERT ON event, batch FROM writer")

@@ -33,9 +33,8 @@ def place(match: Match, a: Any, b: Any) -> str | None:
     return found
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "path"),
-    [
+def test_json_is_compared_by_its_values_and_anything_else_by_its_bytes() -> None:
+    for a, b, path in [
         ({"a": 1, "b": [2]}, b'{"b":[2],\n"a":1}', None),
         ({"a": 1}, {"a": 1.0}, None),
         (10**30, b"1e30", "$"),
@@ -61,10 +60,8 @@ def place(match: Match, a: Any, b: Any) -> str | None:
         (b"\xff", b"\xfe", "$"),
         (b"", b"null", "$"),
         (b'{"a": 1, "a": 2}', {"a": 2}, None),
-    ],
-)
-def test_json_is_compared_by_its_values_and_anything_else_by_its_bytes(a: Any, b: Any, path: str | None) -> None:
-    assert place(Match(), a, b) == path
+    ]:
+        assert place(Match(), a, b) == path
 
 
 def test_json_inside_a_string_is_compared_by_its_values_if_both_strings_hold_it() -> None:
@@ -79,9 +76,8 @@ def test_json_inside_a_string_is_compared_by_its_values_if_both_strings_hold_it(
     assert place(Match(ignore="a.t"), {"a": twice}, {"a": json.dumps(json.dumps({"t": 2}))}) is None
 
 
-@pytest.mark.parametrize(
-    ("ignore", "a", "b", "path"),
-    [
+def test_ignored_values_are_left_out_on_both_sides() -> None:
+    for ignore, a, b, path in [
         ("id", {"id": 1, "x": 1}, {"id": 2, "x": 1}, None),
         ("id", {"id": 1, "x": 1}, {"x": 1}, None),
         ("id", {"id": 1, "x": 1}, {"id": 1, "x": 2}, "$.x"),
@@ -131,19 +127,16 @@ def test_json_inside_a_string_is_compared_by_its_values_if_both_strings_hold_it(
         ("$.content.t", {"content": '{"t":1,"x":1}'}, {"content": '{"t":2,"x":1}'}, None),
         ("content.t", {"content": '{"t":1,"x":1}'}, {"content": '{"t":2,"x":1}'}, None),
         ("**.t", {"content": '{"t":1,"x":1}'}, {"content": '{"t":2,"x":2}'}, "$.content.x"),
-    ],
-)
-def test_ignored_values_are_left_out_on_both_sides(ignore: str, a: Any, b: Any, path: str | None) -> None:
-    assert place(Match(ignore=[ignore]), a, b) == path
+    ]:
+        assert place(Match(ignore=[ignore]), a, b) == path
 
 
 def test_nothing_is_ignored_in_a_payload_that_is_no_json() -> None:
     assert place(Match(ignore=["**"]), b"one", b"two") == "$"
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "path"),
-    [
+def test_the_tolerance_is_the_largest_difference_of_equal_numbers() -> None:
+    for a, b, path in [
         ({"a": 1.0}, {"a": 1.4}, None),
         ({"a": 1.0}, {"a": 1.6}, "$.a"),
         ([-1], [-1.5], None),
@@ -153,15 +146,12 @@ def test_nothing_is_ignored_in_a_payload_that_is_no_json() -> None:
         (float("nan"), 1, "$"),
         (float("inf"), float("inf"), None),
         ("1.0", "1.1", "$"),
-    ],
-)
-def test_the_tolerance_is_the_largest_difference_of_equal_numbers(a: Any, b: Any, path: str | None) -> None:
-    assert place(Match(tolerance=0.5), a, b) == path
+    ]:
+        assert place(Match(tolerance=0.5), a, b) == path
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "path"),
-    [
+def test_a_shape_is_the_type_and_the_keys_but_not_the_values() -> None:
+    for a, b, path in [
         ("how are you", "fine", None),
         ('{"json": 1}', "text", None),
         (1, 2.5, None),
@@ -183,12 +173,10 @@ def test_the_tolerance_is_the_largest_difference_of_equal_numbers(a: Any, b: Any
         ([], [1], None),
         ([[], [1]], [[2]], None),
         ([], {}, "$.c"),
-    ],
-)
-def test_a_shape_is_the_type_and_the_keys_but_not_the_values(a: Any, b: Any, path: str | None) -> None:
-    match = Match(shape=["c"], ignore=["**.id"])
-    assert place(match, {"c": a, "x": 1}, {"c": b, "x": 1}) == path
-    assert place(match, {"c": a, "x": 1}, {"c": a, "x": 2}) == "$.x"
+    ]:
+        match = Match(shape=["c"], ignore=["**.id"])
+        assert place(match, {"c": a, "x": 1}, {"c": b, "x": 1}) == path
+        assert place(match, {"c": a, "x": 1}, {"c": a, "x": 2}) == "$.x"
 
 
 def test_the_place_of_a_difference_comes_with_both_values() -> None:
@@ -304,24 +292,25 @@ async def three(strictness: int, expected: Any, actual: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("judge", [Judging(), Judging().method, partial(three, 1), AsyncMock()])
-async def test_anything_async_can_be_the_judge(judge: Any) -> None:
-    assert await Match(judge=judge).accepts(b"1", b"2")
+async def test_anything_async_can_be_the_judge() -> None:
+    for judge in [Judging(), Judging().method, partial(three, 1), AsyncMock()]:
+        assert await Match(judge=judge).accepts(b"1", b"2")
 
 
 async def generator(expected: Any, actual: Any) -> Any:
     yield True
 
 
-@pytest.mark.parametrize("judge", [lambda expected, actual: True, Judging, generator, len, partial(max, 1), 5])
-def test_a_judge_that_is_not_async_is_refused_when_the_match_is_made(judge: Any) -> None:
-    with pytest.raises(StoreError, match=r"judge is .*: give an async function of the expected and the actual value"):
-        Match(judge=judge)
+def test_a_judge_that_is_not_async_is_refused_when_the_match_is_made() -> None:
+    for judge in [lambda expected, actual: True, Judging, generator, len, partial(max, 1), 5]:
+        with pytest.raises(
+            StoreError, match=r"judge is .*: give an async function of the expected and the actual value"
+        ):
+            Match(judge=judge)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_a_bad_argument_is_refused_in_one_line() -> None:
+    for arguments, message in [
         ({"ignore": [""]}, "'' is not a path: give keys joined by dots"),
         ({"ignore": "a..b"}, "'a..b' is not a path"),
         ({"shape": ["content", "."]}, "'.' is not a path"),
@@ -351,15 +340,13 @@ def test_a_judge_that_is_not_async_is_refused_when_the_match_is_made(judge: Any)
         ({"bytes_only": "yes"}, "bytes_only is 'yes': give True or False"),
         ({"bytes_only": True, "ignore": "id"}, "bytes_only compares every byte: leave out ignore"),
         ({"bytes_only": True, "tolerance": 0.5}, "bytes_only compares every byte"),
-    ],
-)
-def test_a_bad_argument_is_refused_in_one_line(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(StoreError) as refused:
-        Match(**arguments)
-    assert message in str(refused.value) and "\n" not in str(refused.value)
-    if "judge" not in arguments:
-        with pytest.raises(StoreError):
-            Match.from_dict(arguments)
+    ]:
+        with pytest.raises(StoreError) as refused:
+            Match(**arguments)
+        assert message in str(refused.value) and "\n" not in str(refused.value)
+        if "judge" not in arguments:
+            with pytest.raises(StoreError):
+                Match.from_dict(arguments)
 
 
 def test_a_match_is_a_value_that_can_be_pickled_copied_and_written_to_a_file() -> None:

@@ -34,9 +34,8 @@ def timed(number: int, *extra: tuple[Any, Any]) -> list[tuple[Any, Any]]:
 SAID = ({"t": 1, "content": "hi"}, {"t": 2, "content": "bye"})
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
+def test_the_paths_are_those_of_more_than_half_of_at_least_three_messages() -> None:
+    for found, expected in [
         (differences(timed(5)), SharedPaths(("$.t",), 5, 5)),
         (differences(timed(3, SAID, SAID)), SharedPaths(("$.t",), 3, 5)),
         (differences(timed(2, SAID, SAID)), None),
@@ -49,14 +48,12 @@ SAID = ({"t": 1, "content": "hi"}, {"t": 2, "content": "bye"})
         (differences([(b'{"a": 1}', b'{"a":1}')] * 4), None),
         (differences([(dict.fromkeys("abcd", 1), dict.fromkeys("abcd", 2))] * 4), None),
         (differences([({"x": [{"y z": 1}]}, {"x": [{"y z": 2}]})] * 3), SharedPaths(('$.x[0]["y z"]',), 3, 3)),
-        (differences([({"a": 1, "b": 1}, {"b": 2, "a": 2}), ({"b": 1, "a": 1}, {"b": 2, "a": 2})] * 2),
-         SharedPaths(("$.a", "$.b"), 4, 4)),
-    ],
-)  # fmt: skip
-def test_the_paths_are_those_of_more_than_half_of_at_least_three_messages(
-    found: list[Difference], expected: SharedPaths | None
-) -> None:
-    assert shared_paths(found) == expected
+        (
+            differences([({"a": 1, "b": 1}, {"b": 2, "a": 2}), ({"b": 1, "a": 1}, {"b": 2, "a": 2})] * 2),
+            SharedPaths(("$.a", "$.b"), 4, 4),
+        ),
+    ]:
+        assert shared_paths(found) == expected
 
 
 def written(folder: Path, exp: str, seconds: float, key: str, count: int = 30) -> None:

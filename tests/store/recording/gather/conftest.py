@@ -9,28 +9,18 @@ from pathlib import Path
 import pytest
 
 from messager_store import EventLog
-from messager_store.testing import Databases
 from tests.support import Stores
 
 
 @pytest.fixture
-def elsewhere(request: pytest.FixtureRequest, stores: Stores, tmp_path: Path) -> Iterator[Stores]:
-    """Factory of parts: SQLite files for a target in PostgreSQL, and the reverse."""
+def urls(request: pytest.FixtureRequest, stores: Stores, tmp_path: Path) -> Iterator[list[str]]:
+    """Three stores on other machines: SQLite files; for a target in PostgreSQL, one of them is in PostgreSQL too."""
     folder = tmp_path / "parts"
     folder.mkdir()
-    if request.node.callspec.params["stores"] == "postgres":
-        made = Stores(folder, None, request.getfixturevalue("migrated_file"))
-    else:
-        databases: Databases = request.getfixturevalue("databases")
-        made = Stores(folder, databases, request.getfixturevalue("migrated"))
-    yield made
-    made.remove()
-
-
-@pytest.fixture
-def urls(elsewhere: Stores) -> list[str]:
-    """Three stores on other machines."""
-    return [elsewhere.fresh() for _ in range(3)]
+    files = Stores(folder, None, request.getfixturevalue("migrated_file"))
+    on_server = request.node.callspec.params["stores"] == "postgres"
+    yield [files.fresh(), stores.fresh() if on_server else files.fresh(), files.fresh()]
+    files.remove()
 
 
 @pytest.fixture

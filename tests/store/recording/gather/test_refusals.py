@@ -121,33 +121,6 @@ async def test_forks_of_two_experiments_are_never_merged(
     assert len(await content(log)) == 24
 
 
-async def test_an_experiment_begun_before_revision_3_is_refused(
-    log: EventLog, parts: list[EventLog], urls: list[str]
-) -> None:
-    await recorded(parts[0], 1)
-    sql(urls[0], "UPDATE experiment SET schema_version = 2")
-    await recorded(parts[1], 2)
-    [reason] = await refused(log, *urls)
-    assert "before revision 0003" in reason and "messager pack" in reason
-    assert await content(log) == await content(parts[1])
-    async with log.database.writing() as connection:
-        await connection.exec_driver_sql("UPDATE experiment SET schema_version = 2")
-    assert len(await refused(log, *urls)) == 2
-
-
-async def test_a_recorder_of_an_earlier_chain_is_refused(
-    log: EventLog, store: str, parts: list[EventLog], urls: list[str]
-) -> None:
-    await recorded(parts[0], 1)
-    await recorded(parts[1], 2)
-    sql(urls[0], "UPDATE recorder SET chain_version = 2")
-    [reason] = await refused(log, *urls)
-    assert "before revision 0003" in reason and "messager pack" in reason
-    assert await content(log) == await content(parts[1])
-    sql(store, "UPDATE recorder SET chain_version = 2")
-    assert len(await refused(log, *urls)) == 2
-
-
 async def test_a_recorder_that_is_in_another_experiment_is_refused(
     log: EventLog, parts: list[EventLog], urls: list[str]
 ) -> None:
