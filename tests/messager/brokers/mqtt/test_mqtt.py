@@ -18,6 +18,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from messager import Messager, PublishError
 from messager.brokers import MqttBroker, open_broker
 from messager.brokers.mqtt import session
+from messager.brokers.mqtt.session import CONNECT_TIMEOUT
 from messager.errors import BrokerUnavailable
 from messager.testing import MqttServer, free_port, mqtt_server
 from messager_store.experiments.provenance import command_line
@@ -217,7 +218,7 @@ async def test_users_are_let_in_with_their_password_which_is_shown_nowhere() -> 
 
 
 async def test_a_broker_out_of_reach_is_told_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert session.CONNECT_TIMEOUT < 5
+    assert CONNECT_TIMEOUT < 5
     monkeypatch.setattr(session, "CONNECT_TIMEOUT", 0.2)
     broker = MqttBroker("127.0.0.1", free_port())
     with pytest.raises(BrokerUnavailable, match="cannot reach the broker at mqtt://127"):

@@ -67,7 +67,7 @@ async def test_a_network_that_fell_silent_is_noticed_by_pings(mqtt: MqttServer, 
 
 async def test_a_large_message_on_a_slow_link_is_no_silence(mqtt: MqttServer, mqtt_broker: MqttBroker) -> None:
     async with Proxy(mqtt.port).running() as proxy:
-        pubsub = through(proxy, ping_timeout=0.4).pubsub()
+        pubsub = through(proxy, ping_timeout=1.0).pubsub()
         await pubsub.psubscribe("slow")
         proxy.answer_delay = 0.02  # 64 kB every 20 ms: 2 s for what follows, five times the patience
         payload = b"x" * (6 * 1024 * 1024)

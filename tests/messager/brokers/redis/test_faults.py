@@ -207,7 +207,7 @@ async def test_a_subscription_that_was_cut_before_it_was_confirmed_is_not_taken_
 
 async def test_a_large_message_on_a_slow_link_is_no_silence(redis: RedisServer) -> None:
     async with Proxy(redis.port).running() as proxy:
-        pubsub = through(proxy, 0.6).pubsub()
+        pubsub = through(proxy, 0.8).pubsub()
         await pubsub.psubscribe("slow")
         proxy.answer_delay = 0.02  # 64 kB every 20 ms: 2 s for what follows, three times the patience
         outside = RedisBroker.from_url(redis.url)
