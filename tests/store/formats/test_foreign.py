@@ -298,15 +298,17 @@ async def test_a_file_with_an_error_is_refused_with_its_line_and_leaves_nothing(
 
 
 async def test_a_schema_of_a_replay_with_values_of_other_types_is_refused(log: EventLog, tmp_path: Path) -> None:
-    for name, value in [
-        ("time_key", ["t"]),
-        ("time_key", 5),
-        ("entity_key", {}),
-        ("entity_key", 1),
-        ("table_name", []),
-        ("datasets", {}),
-    ]:
-        folder = a_replay(tmp_path / "replay")
+    for number, (name, value) in enumerate(
+        [
+            ("time_key", ["t"]),
+            ("time_key", 5),
+            ("entity_key", {}),
+            ("entity_key", 1),
+            ("table_name", []),
+            ("datasets", {}),
+        ]
+    ):
+        folder = a_replay(tmp_path / f"replay{number}")
         path = folder / "_schema.json"
         schema = json.loads(path.read_text())
         tables = [table for table in schema["datasets"].values() if table.get("kind") == "event_stream"]

@@ -288,9 +288,9 @@ async def test_a_pack_that_was_cut_is_refused(log: EventLog, other: EventLog, tm
 async def test_a_line_without_end_does_not_fill_the_memory(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MOST_LINE", 10_000)
     await filled(log, [sent(1, b"x" * 20_000)])
     await pack(log, "e1", tmp_path / "a.pack")
+    monkeypatch.setattr(limits, "MOST_LINE", 10_000)
     with pytest.raises(BadFile, match="longer than 10,000 bytes"):
         await unpack(other, tmp_path / "a.pack")
     await nothing_is_in(other)

@@ -374,6 +374,7 @@ async def test_an_error_says_where(log: EventLog) -> None:
             assert line in str(caught.value)
 
 
+@pytest.mark.nightly
 @pytest.mark.postgres
 async def test_values_of_postgres_are_plain(log: EventLog) -> None:
     of = await society(log)
