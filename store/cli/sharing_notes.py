@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def note_sharing(shared: Sharing | None) -> None:
-    """Print how many payloads were redacted, and in how many no names were replaced."""
+    """Print how many payloads were redacted, in how many no names were replaced, and what to read before sharing."""
     if shared is None:
         return
     if shared.clean is not None:
@@ -23,3 +23,9 @@ def note_sharing(shared: Sharing | None) -> None:
     if shared.no_text:
         are = "are" if shared.no_text != 1 else "is"
         note(f"{plural(shared.no_text, 'payload')} {are} not text: no names were replaced in them")
+    kept = "what is not at these paths, and the reasons of gaps"
+    if shared.pseudonymise:
+        kept = (
+            "names in texts that are not spelled as ids, name and tags of the experiment, times, and who talks to whom"
+        )
+    note(f"read the file before you share it: {kept} remain (docs/privacy.md)")

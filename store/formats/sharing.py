@@ -77,6 +77,10 @@ class Sharing:
         """Return text with pseudonyms for names of agents, if they get any."""
         return text if self._names is None else self._names.text(text)
 
+    def experiment(self, exp_id: str) -> str:
+        """Return the id of an experiment; its pseudonym, if agents get any."""
+        return exp_id if self._names is None else self._names.experiment(exp_id)
+
     def event(self, entry: Event) -> Event:
         """Return the changed event."""
         if self.clean is not None:
@@ -127,7 +131,7 @@ class Sharing:
         assert self._names is not None
         if not isinstance(patterns, list):  # an imported header can hold any value here
             return []
-        return [self._names.pattern(word) for word in patterns if isinstance(word, str)]
+        return [self._names.channel(word) for word in patterns if isinstance(word, str)]
 
     def _event_meta(self, kind: str, meta: dict[str, Any]) -> dict[str, Any] | None:
         """Return the fields written by the log, and those of a mark. The reason of a gap may name a host."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from messager import channels
 
-from .json_paths import loads
+from .json_paths import BLANK, loads
 
 AGENT_KEYS = frozenset(
     [
@@ -80,6 +80,7 @@ class Pseudonyms:
         self._salt = self._draw.randbytes(16)
         self._numbers: dict[int, int] = {}
         self._names: dict[str, str] = {}
+        self._experiments: dict[str, str] = {}
         self._taken: set[int] = set()
         self._size = 1_000_000
         known = list(known)
@@ -101,8 +102,11 @@ class Pseudonyms:
         )
 
     def agent(self, agent: Any) -> Any:
-        """Return the pseudonym, of the same JSON type; 7 and "7" get the same number. Booleans and null are not ids."""
-        if agent is None or isinstance(agent, bool):
+        """Return the pseudonym, of the same JSON type: 7 and "7" get the same number.
+
+        Booleans, null and redacted values are no ids.
+        """
+        if agent is None or isinstance(agent, bool) or agent == BLANK:
             return agent
         if isinstance(agent, int):
             return self._number(agent)
@@ -112,19 +116,30 @@ class Pseudonyms:
             return self._name(agent) if agent else agent
         return self._name(json.dumps(agent, sort_keys=True))
 
-    def channel(self, channel: str) -> str:
-        """Return the channel with the agent replaced; outside the grammar, known ids and names are replaced."""
-        parsed = channels.parse(channel)
-        if parsed is None or parsed.agent_id is None:
-            return self.text(_SEGMENT.sub(lambda found: self._segment(found[0]), channel))
-        return self.text(channels.with_agent(channel, self.agent(parsed.agent_id)))
+    def experiment(self, exp_id: str) -> str:
+        """Return the pseudonym of an experiment; a pattern with wildcards stays."""
+        if set(exp_id) & _WILDCARDS:
+            return exp_id
+        found = self._experiments.get(exp_id)
+        if found is None:
+            found = self._experiments[exp_id] = f"exp-{self._fresh()}"
+        return found
 
-    def pattern(self, pattern: str) -> str:
-        """Return the pattern of subscribed channels with the agent replaced, unless it is a wildcard."""
-        parsed = channels.parse(pattern)
-        if parsed is not None and isinstance(parsed.agent_id, str) and set(parsed.agent_id) & _WILDCARDS:
-            return self.text(pattern)
-        return self.channel(pattern)
+    def channel(self, channel: str) -> str:
+        """Return the channel with experiment and agent replaced; elsewhere in it, known ids and names are replaced."""
+        parsed = channels.parse(channel)
+        if parsed is None:
+            return self._segments(channel)
+        agent = parsed.agent_id
+        if agent is None:
+            begin = len("exps:") + len(parsed.exp_id)
+            return f"{channel[:5]}{self.experiment(parsed.exp_id)}{self._segments(channel[begin:])}"
+        if not (isinstance(agent, str) and set(agent) & _WILDCARDS):
+            channel = channels.with_agent(channel, self.agent(agent))
+        return channels.with_experiment(self.text(channel), self.experiment(parsed.exp_id))
+
+    def _segments(self, text: str) -> str:
+        return self.text(_SEGMENT.sub(lambda found: self._segment(found[0]), text))
 
     def _segment(self, text: str) -> str:
         """Return the pseudonym of a text that is a known id; any other text unchanged."""

@@ -121,7 +121,7 @@ async def report_two(
     (_, of_a), (_, of_b) = runs
     found = await comparison(log, of_a, of_b, selection, log_b=log_b, match=match, progress=note)
     if shared is not None:
-        names = {"a": shared.text(found["a"]), "b": shared.text(found["b"])}
+        names = {side: shared.experiment(found[side]) for side in ("a", "b")}
         unnamed = {} if match is None else {"match": _rules(match, named=False)}
         if found["values"]:
             found["notes"].append("the values that differ are not listed: payloads were changed for this file")

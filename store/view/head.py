@@ -42,7 +42,7 @@ async def head(
         found = shared.header(found)
     marks, gaps, notes = await _marks_and_gaps(log, of, selection, shared)
     return {
-        "exp_id": of.exp_id if shared is None else shared.text(of.exp_id),
+        "exp_id": of.exp_id if shared is None else shared.experiment(of.exp_id),
         "name": found["name"],
         "tags": found["tags"],
         "meta": found["meta"],
@@ -58,7 +58,7 @@ async def head(
         "first_ts": _text(found["first_ts"]),
         "last_ts": _text(found["last_ts"]),
         "recorders": await recorders_of(log, of, private=private),
-        "head": found["head"],
+        "head": None if private else found["head"],  # it leads to the original
         "marks": marks,
         "gaps": gaps,
         "notes": notes,
@@ -91,12 +91,9 @@ def problems_of(found: Problems, shared: Sharing | None = None) -> dict[str, Any
     }
 
 
-def verdict_of(found: Verdict, shared: Sharing | None = None) -> dict[str, Any]:
-    """Return the result of a verification for the page. With pseudonyms, it is brief: its details name places."""
-    problems, notes = found.problems, found.notes
-    if shared is not None and shared.pseudonymise:
-        problems, notes = [plural(len(problems), "problem")] if problems else [], []
-    return {"ok": found.ok, "head": found.head, "problems": problems, "notes": notes}
+def verdict_of(found: Verdict) -> dict[str, Any]:
+    """Return the result of a verification for the page."""
+    return {"ok": found.ok, "head": found.head, "problems": found.problems, "notes": found.notes}
 
 
 def _problem(one: Problem, shared: Sharing | None) -> dict[str, Any]:

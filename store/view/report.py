@@ -144,10 +144,10 @@ async def run_parts(
     described = await head(log, of, selection, messages=count, shared=shared)
     whole = selection.limit is None and not selection.context and selection.last_per is None
     found = await problems(log, of, selection) if whole else None
-    verdict = await verify(log, of, progress=note("verifying"))
+    verdict = None if shared is not None else await verify(log, of, progress=note("verifying"))
     data = described | {
         "problems": None if found is None else problems_of(found, shared),
-        "verify": verdict_of(verdict, shared),
+        "verify": None if verdict is None else verdict_of(verdict),
         "selection": chosen if shared is None or not chosen else "selected messages",  # the filters may tell names
         "shared": _changes(shared),
         "made": {"version": __version__, "at": iso(time.time_ns())},

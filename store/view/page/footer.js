@@ -21,8 +21,9 @@ export function footer(app) {
 function content(app) {
   const { head, verify, made } = app.head;
   const changes = app.source.served && isLive(app.head);
+  const cited = head === null ? "" : h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head));
   return [
-    changes ? h("span", { class: "quiet" }, "head: none while it is recorded") : h("span", {}, "head ", h("code", { title: `chain hash of the experiment: ${head}` }, `${head.slice(0, 12)}…`), " ", copyButton(app, head)),
+    changes ? h("span", { class: "quiet" }, "head: none while it is recorded") : cited,
     verdict(app, verify),
     h("span", { class: "quiet made" }, madeText(made)),
     h("span", { class: "quiet" }, leavingText(app.head)),
@@ -63,7 +64,8 @@ function copyButton(app, head) {
 
 /** @param {App} app @param {import("./types").Head["verify"]} verify */
 function verdict({ head, source }, verify) {
-  const { events, selection } = head;
+  const { events, selection, shared } = head;
+  if (shared) return h("span", { class: "quiet" }, `not the recorded messages (${visible(shared)}): nothing here can be verified`);
   if (verify === null) {
     const text = source.examining ? "verifying …" : source.served && isLive(head) ? "not verified: still recorded" : "not verified";
     return h("span", { class: "quiet" }, text);

@@ -86,7 +86,8 @@ export interface Head {
   first_ts: string | null;
   last_ts: string | null;
   recorders: Recorder[];
-  head: string;
+  /** null if the page is pseudonymised. */
+  head: string | null;
   marks: Mark[];
   gaps: Gap[];
   notes: string[];

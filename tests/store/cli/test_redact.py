@@ -112,6 +112,7 @@ def test_an_export_can_be_made_for_others(run: Run, tmp_path: Path) -> None:
     done = run("export", "e1", "-o", "b.jsonl", "--redact", "content", "--redact", "pin", "--pseudonymise")
     assert done.returncode == 0, done.stderr
     assert "exported 4 events" in done.stderr and "3 payloads redacted, 1 of them completely" in done.stderr
+    assert "read the file before you share it: names in texts" in done.stderr
     text = (tmp_path / "b.jsonl").read_text()
     assert "1234" not in text and "Alice" not in text and "nothing" not in text
     assert run("import", "b.jsonl", "--exp", "copy").returncode == 0

@@ -79,7 +79,8 @@ async def test_agents_have_pseudonyms_everywhere_and_the_same_ones(log: EventLog
     seven, eight = lines[0]["from_id"], payload["to"][1]
     assert isinstance(seven, int) and seven not in (7, 8, eight)
     assert payload["from"] == seven and payload["to"] == [str(eight), eight]
-    assert lines[0]["channel"] == f"exps:e1:agents:{eight}:chat"
+    exp = lines[0]["channel"].split(":")[1]
+    assert exp.startswith("exp-") and lines[0]["channel"] == f"exps:{exp}:agents:{eight}:chat"
     assert lines[2]["to_id"] == str(seven)
     alice, bob = lines[1]["from_id"], lines[1]["to_id"]
     assert alice.startswith("agent-") and bob.startswith("agent-") and alice != bob
@@ -87,14 +88,14 @@ async def test_agents_have_pseudonyms_everywhere_and_the_same_ones(log: EventLog
     assert inner == {"content": f"hello {alice}, says {bob}", "from": alice, "n": 7}
     msg = json.loads(lines[1]["payload"])
     assert msg == {"id": "m1", "name": alice, "content": f"Malice is not {alice}. 7 Al", "role": "user"}
-    assert lines[1]["channel"] == f"exps:e1:agents:{alice}:chat" and lines[2]["channel"] == f"news of {alice}"
+    assert lines[1]["channel"] == f"exps:{exp}:agents:{alice}:chat" and lines[2]["channel"] == f"news of {alice}"
     assert lines[2]["payload"] == f"plain words of {alice}" and lines[2]["msg_id"] != "m1"
     assert lines[4]["meta"] == {"name": "tick", "fields": {"agent": seven, "note": alice}}
     assert [lines[at]["meta"] for at in (5, 6)] == [{"count": 3}, {"outcome": "unknown"}]
     assert header["meta"] == {"seed": 7, "conf": {}}
     (recorder,) = header["recorders"]
     assert recorder.keys() == {"role", "patterns", "started_at", "ended_at"}
-    assert recorder["patterns"] == [f"exps:e1:agents:{seven}:*", "exps:*"]
+    assert recorder["patterns"] == [f"exps:{exp}:agents:{seven}:*", "exps:*"]
     assert header["name"] == f"{alice}'s run" and header["tags"] == [alice]
 
 
@@ -113,8 +114,17 @@ async def test_no_two_agents_share_a_pseudonym_and_none_has_that_of_another() ->
     assert len({names.agent(f"n{at}") for at in range(2000)}) == 2000
 
 
+async def test_what_was_redacted_has_no_pseudonym(log: EventLog, tmp_path: Path) -> None:
+    of = await log.create_experiment("e1")
+    payload = b'{"sender": "Alice", "to": {"name": "Bob", "id": 7}}'
+    await log.append(await log.register(of, role="tap"), [sent(1, payload, from_id="Alice", to_id="Bob")])
+    how: dict[str, Any] = {"paths": ["sender", "to.*"], "pseudonymise": True}
+    _, [line], _ = await shared_lines(log, tmp_path / "a.jsonl", **how)
+    assert json.loads(line["payload"]) == {"sender": "[redacted]", "to": {"name": "[redacted]", "id": "[redacted]"}}
+
+
 def test_what_is_nobody_stays() -> None:
-    for agent in [None, True, False, ""]:
+    for agent in [None, True, False, "", "[redacted]"]:
         assert Pseudonyms(NAMES).agent(agent) is agent
 
 

@@ -173,7 +173,8 @@ async def test_pseudonymised_exports_name_no_agent_in_subscriptions(log: EventLo
         (messager, [patterns]) for messager, patterns in await subscriptions(log, "shared")
     )
     assert {agent_one.replace("*", "agent-chat"), agent_two.replace("*", "agent-chat")} == channels
-    assert "agents:1:" not in agent_one + agent_two and to_all == "exps:e1:agents:*:all"
+    shared = agent_one.split(":")[1]
+    assert "agents:1:" not in agent_one + agent_two and to_all == f"exps:{shared}:agents:*:all" and shared != "e1"
     assert len({one, two, first, second}) == 4
     events = await numbered(log, "shared")
     assert [number for kind, by, number in events if (kind, by) == ("received", second)] == [1, 2, 3]

@@ -14,6 +14,7 @@ from messager_store import EventLog, NewEvent
 from messager_store.errors import StoreError
 from messager_store.formats.sharing import sharing
 from messager_store.log.selection import Selection
+from messager_store.queries.overview import overview
 from messager_store.view.report import page_of, report
 from tests.support.logs import filled, sent
 
@@ -59,6 +60,19 @@ async def test_a_pseudonymised_report_names_no_agent_anywhere(log: EventLog) -> 
     shared = await page_of(log, f"{WORD}-1", selection, chosen=f"--agent {WORD}", shared=sharing((), pseudonymise=True))
     assert shared.messages == plain.messages
     assert WORD.encode() not in unpacked(shared.html)
+
+
+async def test_a_pseudonymised_report_does_not_lead_back_and_claims_no_verification(log: EventLog) -> None:
+    of = await log.create_experiment("trial-17")
+    writer = await log.register(of, role="messager", patterns=["exps:trial-17:agents:1:*"])
+    await log.append(writer, [sent(1, b"hello", "exps:trial-17:agents:1:chat"), sent(2, b"all", "exps:trial-17:news")])
+    head = (await overview(log, of))["head"]
+    plain = unpacked((await page_of(log, "trial-17", Selection())).html)
+    assert b"trial-17" in plain and head.encode() in plain and b'"ok": true' in plain
+    shared = unpacked((await page_of(log, "trial-17", Selection(), shared=sharing((), pseudonymise=True))).html)
+    assert b"trial-17" not in shared and head.encode() not in shared and b'"verify": null' in shared
+    redacted = unpacked((await page_of(log, "trial-17", Selection(), shared=sharing(["x"], pseudonymise=False))).html)
+    assert head.encode() in redacted and b'"verify": null' in redacted
 
 
 async def test_a_path_that_is_erased_is_not_in_the_report(log: EventLog) -> None:
