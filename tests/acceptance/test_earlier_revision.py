@@ -1,4 +1,4 @@
-"""Files of an earlier revision can be upgraded, verified, read, continued, replayed, drained, unpacked and imported."""
+"""Files of an earlier revision can be upgraded, verified, read, continued, drained, unpacked and imported."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from messager import MessageRecord, RedisBroker
-from messager.testing import RedisServer
-from messager_store import EventLog, Recorder, Replay
-from messager_store.cli.verbs import VERBS
+from messager import MessageRecord
+from messager_store import EventLog, Recorder
 from tests.support import messager as run
-from tests.support import sql, until
+from tests.support import sql
 
 EARLIER = Path(__file__).resolve().parent.parent / "data" / "revision_0002"
 STORES = {
@@ -120,11 +118,6 @@ def test_a_store_gives_the_events_it_gave_then(earlier: Path, store: str, exp: s
     assert events(earlier, exp, store) == printed_then(exp)
 
 
-@each([pair for pair in EXPERIMENTS if pair[1] != "imported-redacted"])
-def test_a_store_gives_the_messages_it_gave_then(earlier: Path, store: str, exp: str) -> None:
-    assert lines(messager(earlier, "events", exp, "--messages", "--json", store=store)) == printed_then(exp, "messages")
-
-
 @each(EXPERIMENTS)
 def test_info_says_what_it_said_then(earlier: Path, store: str, exp: str) -> None:
     then = info_then(exp)
@@ -189,82 +182,10 @@ def test_a_pack_is_unpacked_with_its_head(earlier: Path, store: str, exp: str) -
     assert problems(earlier, "new", exp) == []
 
 
-@each(EXPERIMENTS)
-def test_what_is_packed_now_has_the_head_of_then(earlier: Path, store: str, exp: str) -> None:
-    messager(earlier, "pack", exp, "-o", "now.pack", store=store)
-    messager(earlier, "unpack", "now.pack", "--head", info_then(exp)["head"], store="new")
-    assert events(earlier, exp, "new") == printed_then(exp)
-    assert problems(earlier, "new", exp) == []
-
-
-@pytest.mark.parametrize(
-    "exp", ["everything", *(pytest.param(exp, marks=pytest.mark.nightly) for exp in ("first", "imported"))]
-)
-@pytest.mark.skipif("index" not in VERBS, reason="deliveries are filled by `messager index`")
-def test_sendings_that_are_not_redacted_are_received_when_they_were_received_then(earlier: Path, exp: str) -> None:
-    query = (
-        "SELECT d.event_id, d.received_at FROM delivery d JOIN event e ON e.id = d.event_id "
-        f"JOIN experiment x ON x.id = e.experiment_id WHERE x.exp_id = '{exp}' AND e.flags & 8 = 0 ORDER BY d.event_id"
-    )
-    shutil.copy(EARLIER / "everything.db", earlier / "then.db")
-    then = sql(str(earlier / "then.db"), query)
-    assert then
-    messager(earlier, "index", exp, store="everything")
-    now = (
-        "SELECT d.sending_id, min(d.received_at) FROM delivery d JOIN event e ON e.id = d.event_id "
-        f"JOIN experiment x ON x.id = e.experiment_id WHERE x.exp_id = '{exp}' GROUP BY 1 ORDER BY 1"
-    )
-    assert sql(str(earlier / "everything.db"), now) == then
-
-
 @each(EXPORTS)
 def test_an_export_is_imported_and_equal_to_the_recording(earlier: Path, store: str, exp: str) -> None:
     messager(earlier, "import", f"{exp}.jsonl", "--exp", "again", store=store)
     messager(earlier, "diff", exp, "again", store=store)
-
-
-@each([("store", "werewolf"), ("store", "tapped"), ("everything", "everything")])
-async def test_its_messages_are_replayed(earlier: Path, redis: RedisServer, store: str, exp: str) -> None:
-    then = printed_then(exp, "messages")
-    broker, listener = RedisBroker.from_url(redis.url), RedisBroker.from_url(redis.url)
-    heard: list[bytes] = []
-    pubsub = listener.pubsub()
-    await listener.connect()
-    await pubsub.psubscribe("*")
-
-    async def all_heard() -> bool:
-        message = await pubsub.get_message(timeout=1)
-        if message is not None and message["type"] == "pmessage":
-            heard.append(message["data"])
-        return len(heard) == len(then)
-
-    async with EventLog.open(str(earlier / f"{store}.db")) as log:
-        report = await Replay(log, exp, broker, speed="max").run()
-    assert report.published == len(then)
-    await until(all_heard)
-    assert [len(payload) for payload in heard] == [sizes(message) for message in then]
-    await pubsub.aclose()
-    await broker.close()
-    await listener.close()
-
-
-def sizes(message: dict[str, Any]) -> int:
-    """Return the bytes of a printed payload."""
-    if "payload_base64" in message:
-        encoded = str(message["payload_base64"])
-        return len(encoded) * 3 // 4 - encoded.count("=")
-    return len(str(message["payload"]).encode())
-
-
-@each([("store", "werewolf"), ("everything", "everything"), ("everything", "secret")])
-def test_a_redacted_experiment_is_redacted_again(earlier: Path, store: str, exp: str) -> None:
-    chosen = ("--where", "kind=received", "--why", "asked to", "--who", "me", "--yes")
-    messager(earlier, "redact", exp, *chosen, store=store)
-    assert all(entry["payload"] == "" for entry in events(earlier, exp, store) if entry["kind"] == "received")
-    assert problems(earlier, store, exp) == []
-    after = json.loads(messager(earlier, "info", exp, "--json", store=store))
-    assert len(after["redactions"]) == len(info_then(exp)["redactions"]) + 1
-    assert after["head"] != info_then(exp)["head"]
 
 
 @pytest.mark.parametrize("store", [pytest.param("store", marks=pytest.mark.nightly), "everything"])

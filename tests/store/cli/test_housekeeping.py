@@ -92,9 +92,8 @@ def test_index_says_what_is_new(run: Run) -> None:
 @pytest.mark.parametrize(
     "which",
     [
-        "file and folder",
         "while it is recorded",
-        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("file", "folder")),
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in ("file and folder", "file", "folder")),
     ],
 )
 def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_path: Path, which: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import threading
 import time
 from pathlib import Path
@@ -147,22 +146,6 @@ def test_a_time_out_of_virtual_time_never_ends_a_call_in_the_thread() -> None:
     assert run(main()) == "in time"
 
 
-def test_the_context_of_the_caller_is_there() -> None:
-    variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
-
-    async def main() -> list[str]:
-        async def read() -> str:
-            found = variable.get()
-            variable.set("changed there")
-            return found
-
-        async with RealThread() as thread:
-            variable.set("of the caller")
-            return [await thread.run(read()), variable.get()]
-
-    assert run(main()) == ["of the caller", "of the caller"]
-
-
 def test_a_closed_thread_refuses_calls_and_cancels_those_that_are_left() -> None:
     async def main() -> list[str]:
         steps: list[str] = []
@@ -187,11 +170,3 @@ def test_a_closed_thread_refuses_calls_and_cancels_those_that_are_left() -> None
         return steps
 
     assert run(main()) == ["cancelled"]
-
-
-def test_a_thread_works_beside_a_real_loop_too() -> None:
-    async def main() -> str:
-        async with RealThread() as thread:
-            return await thread.run(asyncio.sleep(0.001, "done"))
-
-    assert asyncio.run(main()) == "done"

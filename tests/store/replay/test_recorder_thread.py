@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from messager import Clock, MemoryBroker, Messager, MessageRecord, PublishError
+from messager import Clock, MemoryBroker, Messager, MessageRecord
 from messager.record import SUBSCRIBED
-from messager_store import Event, EventLog, NewEvent, Recorder, verify
-from messager_store.errors import ExperimentClosed, StoreError
+from messager_store import Event, EventLog, Recorder, verify
+from messager_store.errors import ExperimentClosed
 from messager_store.experiments.registry import find
 from messager_store.recording.recorder import Durability
 from messager_store.replay.real_thread import RealThread
@@ -105,55 +105,6 @@ def test_the_sent_object_may_change_after_the_call(stores: Stores) -> None:
 
     run(main())
     assert [event.from_id for event in asyncio.run(read(store))] == list(range(200))
-
-
-def test_a_failed_message_is_recorded_once_with_its_outcome(stores: Stores) -> None:
-    store = stores.fresh()
-
-    async def main() -> None:
-        broker = MemoryBroker()
-        async with (
-            RecorderThread.open(store, "exp-1", durability="strict") as recorder,
-            virtual_messager(broker) as messager,
-        ):
-            messager.add_log_hook(recorder)
-            await messager.send_message("a", {"n": 1})
-            broker.interrupt()
-            with pytest.raises(PublishError):
-                await messager.send_message("a", {"n": 2})
-            broker.resume()
-            await messager.send_message("a", {"n": 3})
-
-    run(main())
-    events = asyncio.run(read(store))
-    assert [event.kind for event in events] == ["sent", "sent", "failed", "sent"]
-    assert events[2].cause is not None, "it retracts its intent"
-
-
-def test_a_message_that_redact_refuses_is_not_sent_in_strict_mode(stores: Stores) -> None:
-    store = stores.fresh()
-
-    def redact(event: NewEvent) -> NewEvent:
-        if event.payload and b"secret" in event.payload:
-            raise ValueError("secret")
-        return event
-
-    async def main() -> int:
-        async with (
-            RecorderThread.open(store, "exp-1", durability="strict", redact=redact) as recorder,
-            virtual_messager(MemoryBroker()) as messager,
-        ):
-            messager.add_log_hook(recorder)
-            results = await asyncio.gather(
-                *(messager.send_message("a", {"n": text}) for text in ("one", "secret", "two")), return_exceptions=True
-            )
-        return [isinstance(result, StoreError) for result in results].index(True)
-
-    assert run(main()) == 1
-    assert [event.payload for event in asyncio.run(read(store)) if event.kind == "sent"] == [
-        b'{"n": "one"}',
-        b'{"n": "two"}',
-    ]
 
 
 def test_the_messages_of_cancelled_senders_are_recorded_as_what_became_of_them(

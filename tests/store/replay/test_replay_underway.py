@@ -11,8 +11,7 @@ from messager.brokers import Broker, OutputLimits
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
-from messager_store.replay import ReplayClock, ReplayReport, flow_control
-from tests.store.replay.test_replay import SECOND, Heard, Secretive
+from tests.store.replay.test_replay import Heard
 from tests.support import Proxy, until
 from tests.support.logs import filled, sent
 
@@ -76,64 +75,11 @@ async def test_an_answer_lost_on_the_way_stops_the_replay_and_repeats_nothing(
     await listener.aclose()
 
 
-async def test_where_the_broker_does_not_tell_its_backlog_the_report_says_so(log: EventLog) -> None:
-    await filled(log, [sent(1)])
-    report = await Replay(log, "e1", Secretive(), speed=1.0).run()
-    assert report.flow_control is False
-    assert flow_control.HOLD_ABOVE + flow_control.CREDIT < 8 * 1024 * 1024
-
-
 async def test_progress_is_told(log: EventLog) -> None:
     await filled(log, [sent(at) for at in range(1200)])
     seen: list[int] = []
     await Replay(log, "e1", MemoryBroker(), speed="max", progress=lambda report: seen.append(report.published)).run()
     assert seen == sorted(seen) and seen[-1] == 1200 and len(seen) > 2
-
-
-async def test_a_run_can_be_paused_and_sped_up(log: EventLog) -> None:
-    await filled(log, [sent(at * SECOND, b"%d" % at) for at in range(3)])
-    broker = Heard()
-    clock = ReplayClock(1.0, now=broker.time.now)
-    paused_at = 0
-
-    async def sleep(seconds: float) -> None:
-        await broker.time.sleep(seconds)
-        if paused_at and broker.time.now_ns > paused_at + 20 * SECOND:
-            clock.set_speed(100.0)
-            clock.resume()
-
-    def progress(report: ReplayReport) -> None:
-        nonlocal paused_at
-        if report.published == 1:
-            clock.pause()
-            paused_at = broker.time.now_ns + 1
-
-    clock._sleep = sleep
-    await Replay(log, "e1", broker, speed=1.0, clock=clock, progress=progress).run()
-    assert broker.payloads() == [b"0", b"1", b"2"]
-    assert [at for at, _, _ in broker.published] == pytest.approx([0, 20, 20], abs=0.2)
-
-
-@pytest.mark.parametrize("rate", [None, 500.0])
-async def test_a_run_at_full_speed_can_be_paused(log: EventLog, rate: float | None) -> None:
-    await filled(log, [sent(at, b"%d" % at) for at in range(1200)])
-    broker = Heard()
-    clock = ReplayClock(1.0, now=broker.time.now)
-    slept = 0
-
-    async def sleep(seconds: float) -> None:
-        nonlocal slept
-        await broker.time.sleep(seconds)
-        slept += 1
-        if clock.paused:
-            assert broker.published == [], "it is paused"
-            if broker.time.now_ns > 20 * SECOND:
-                clock.resume()
-
-    clock._sleep = sleep
-    clock.pause()
-    report = await Replay(log, "e1", broker, speed="max", rate=rate, clock=clock).run()
-    assert report.published == 1200 and slept and broker.published[0][0] >= 20
 
 
 async def test_a_payload_for_which_subscribers_would_be_cut_off_is_refused_unless_forced(log: EventLog) -> None:

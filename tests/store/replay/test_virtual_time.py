@@ -71,30 +71,6 @@ def test_short_sleeps_end_at_any_time(begin: float, pause: float) -> None:
     assert run(sleeper()) == pytest.approx(begin + 100 * pause, abs=1e-5)
 
 
-def test_timers_of_several_tasks_fire_in_order() -> None:
-    async def society() -> list[tuple[float, str]]:
-        fired: list[tuple[float, str]] = []
-
-        async def agent(name: str, pause: float) -> None:
-            while now() + pause <= 12:
-                await asyncio.sleep(pause)
-                fired.append((now(), name))
-
-        await asyncio.gather(agent("a", 3), agent("b", 4), agent("c", 12))
-        return fired
-
-    assert run(society()) == [
-        (3.0, "a"),
-        (4.0, "b"),
-        (6.0, "a"),
-        (8.0, "b"),
-        (9.0, "a"),
-        (12.0, "c"),
-        (12.0, "b"),
-        (12.0, "a"),
-    ]
-
-
 def test_time_does_not_move_while_a_task_is_ready() -> None:
     async def busy() -> float:
         timer = asyncio.create_task(asyncio.sleep(0.000001))
@@ -290,18 +266,6 @@ def test_run_cancels_what_is_left_and_ends_generators_and_threads() -> None:
     name = run(main())
     assert ended == ["task", "generator"]
     assert name not in {thread.name for thread in threading.enumerate()}
-
-
-def test_run_refuses_a_second_loop_in_a_thread() -> None:
-    async def main() -> None:
-        inner = asyncio.sleep(0)
-        try:
-            run(inner)
-        finally:
-            inner.close()
-
-    with pytest.raises(RuntimeError, match="cannot be called from a running event loop"):
-        run(main())
 
 
 def test_ctrl_c_ends_a_run_and_its_tasks() -> None:

@@ -143,25 +143,6 @@ async def test_a_speed_for_live_agents_is_refused_from_the_beginning(log: EventL
         await Replay(log, "e1", Heard(), speed=0.5).play({3: seller()})
 
 
-async def test_a_pause_holds_back_the_next_recorded_message_in_the_middle_of_a_run(log: EventLog) -> None:
-    class Pausing(Heard):
-        async def publish(self, messages: Any) -> Any:
-            if b'"question 2"' in [payload for _, payload in messages]:
-                replay.control.pause()
-            return await super().publish(messages)
-
-    await recorded(log)
-    broker = Pausing()
-    replay = Replay(log, "e1", broker)
-    task = asyncio.create_task(replay.play({3: seller()}))
-    await until(lambda: len(broker.published) == 5)
-    assert texts(broker)[-1] == "question 2" and replay.control.paused
-    assert await replay.control.step(2) == 2
-    await until(lambda: texts(broker)[5:] == ["answer 2", "question 3"])
-    replay.control.resume()
-    assert (await asyncio.wait_for(task, 60)).cast.equal
-
-
 async def test_without_flow_control_a_rate_is_required_and_no_speed_is_offered(log: EventLog) -> None:
     await recorded(log)
     for live in ([3], None):

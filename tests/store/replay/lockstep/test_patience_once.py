@@ -154,22 +154,6 @@ def test_a_messager_that_subscribes_after_it_was_given_up_is_in_lockstep_from_th
     assert (report.total("matched"), report.total("unsubscribed"), report.total("lost")) == (ROUNDS, 2, 0)
 
 
-def test_what_was_not_heard_is_awaited_again_after_a_subscription() -> None:
-    heard: list[object] = []
-
-    async def late(messager: Messager) -> None:
-        await messager.subscribe_and_start_listening(["other"])
-        for number in range(ROUNDS):
-            if number == 1:
-                await messager.subscribe_and_start_listening(["c"])
-            heard.append([json.loads(message["data"]) for message in await messager.fetch_messages()])
-            await messager.send_message("out", number, 3)
-
-    result = played(rounds(), {3: late}, patience=PATIENCE)
-    assert heard == [[], *([["one", number], ["two", number]] for number in range(1, ROUNDS))]
-    assert (result.report.total("matched"), result.report.total("unsubscribed")) == (ROUNDS, 2)
-
-
 def test_those_that_hear_a_silent_agent_do_not_wait_for_each_of_its_messages() -> None:
     result = played(rounds(), {2: silent, 3: answers}, patience=PATIENCE)
     assert result.counts() == {"expected": 2 * ROUNDS, "matched": ROUNDS, "missing": ROUNDS, "lost": ROUNDS}

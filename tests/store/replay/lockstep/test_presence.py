@@ -51,12 +51,6 @@ def test_messages_for_a_messager_that_starts_late_wait_for_it() -> None:
     assert result.seconds < 10, "nothing was given up"
 
 
-def test_recorded_messages_wait_for_a_live_messager_that_starts_late() -> None:
-    result = played(scene(), {3: late})
-    assert result.released == ["first", "second"]
-    assert result.report.equal and result.report.pace == "lockstep"
-
-
 def test_recorded_messages_wait_for_a_later_subscription_of_a_live_messager_too() -> None:
     async def in_two_steps(messager: Messager) -> None:
         await messager.subscribe_and_start_listening(["elsewhere"])

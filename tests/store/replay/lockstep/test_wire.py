@@ -136,28 +136,6 @@ def test_what_the_replay_publishes_itself_on_a_channel_of_a_live_program_is_not_
     assert report.equal and report.total("matched") == 2 and seconds >= 6
 
 
-def test_more_than_was_expected_is_unexpected() -> None:
-    async def talkative(broker: MemoryBroker) -> None:
-        for answer in ("a0", "a1", "a2", "a3"):
-            await broker.publish([(b"a", json.dumps(answer).encode())])
-        await asyncio.Event().wait()
-
-    made = interview()
-    made.say(9, "z", "last")
-    report, _, _ = observed(made, talkative)
-    assert (report.total("matched"), report.total("unexpected")) == (3, 1)
-
-
-def test_a_judge_may_take_longer_than_patience() -> None:
-    report, _, _ = observed(interview(), answering("a0", "other", "a2"), match=Match(judge=slow_judge))
-    assert report.equal and (report.total("matched"), report.timed_out) == (3, False)
-
-
-async def slow_judge(recorded: object, said: object) -> bool:
-    await asyncio.sleep(100)
-    return True
-
-
 def test_the_report_says_when_a_lost_connection_hid_what_was_said() -> None:
     async def behind(broker: MemoryBroker) -> None:
         await broker.publish([(b"a", b'"a0"')])

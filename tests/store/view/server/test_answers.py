@@ -212,20 +212,6 @@ async def test_pairs_count_as_the_command_line_does(log: EventLog, store: str, m
         assert found["others"] + sum(one["count"] for one in found["pairs"]) == 700 and found["others"] > 0
 
 
-async def test_pairs_of_senders_and_channels_count_every_message(log: EventLog, store: str) -> None:
-    await _society(log)
-    expected = {
-        (json.dumps(row.keys[0]), row.keys[1]): row.messages
-        for row in await count(log, await log.experiment("e1"), ("from", "channel"))
-    }
-    async with viewing(store) as client:
-        found = (await client.get("/api/run/e1/pairs?across=channel")).json
-        agents = {0: "null"} | {position: value for position, _, value in found["names"]["agents"]}
-        channels = dict(found["names"]["channels"])
-        assert {(agents[one["from"]], channels[one["to"]]): one["count"] for one in found["pairs"]} == expected
-        assert found["others"] == 0
-
-
 async def test_the_kinds_of_a_filter_decide_what_counts(log: EventLog, store: str) -> None:
     of = await filled(log, [sent(1), sent(2), sent(2)._replace(kind="blocked"), sent(2)._replace(kind="failed")])
     await log.append(await log.register(of, role="tap"), [NewEvent("received", 3, "tapped", b"heard")])
