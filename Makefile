@@ -13,7 +13,9 @@ WHICH  := -c 'import sys, sysconfig; print(sys.base_prefix, sysconfig.get_config
 USABLE := $(shell grep -qsF '$(abspath $(BIN))/' $(BIN)/pip && \
 	[ "$$($(BIN)/python $(WHICH) 2>&1)" = "$$('$(INTERPRETER)' $(WHICH) 2>&1)" ] && echo yes)
 MADE   := $(VENV)/pyvenv.cfg
+# Errors only. Without build isolation, which would download setuptools for each installation.
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
+INSTALL := $(PIP) 'setuptools>=77' && $(PIP) --no-build-isolation -e
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench pictures faults nightly ray vendor clean
@@ -69,7 +71,6 @@ clean:  ## Remove everything that make created
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # Debian has venv in a package of its own, python3-venv. Without it, virtualenv does the same.
-# With setuptools here, no installation downloads it for itself.
 $(MADE):
 	@[ -n "$(INTERPRETER)" ] || { echo "Python 3.11 or later is needed. None of these is: $(PYTHON)." \
 		"Name one: make demo PYTHON=/path/to/python3" >&2; exit 2; }
@@ -78,23 +79,21 @@ $(MADE):
 		'$(INTERPRETER)' -m pip install -qq --disable-pip-version-check --target build/virtualenv virtualenv && \
 		PYTHONPATH=build/virtualenv '$(INTERPRETER)' -m virtualenv --quiet $(VENV); } || \
 		{ echo "Install the package of your system that has venv for $(INTERPRETER), such as python3-venv." >&2; exit 2; }
-	$(PIP) 'setuptools>=77'
-	@touch $@
 ifneq ($(USABLE),yes)
 .PHONY: $(MADE)
 endif
 
 $(VENV)/demo: $(MADE) pyproject.toml
-	$(PIP) --no-build-isolation -e '.[demo]'
+	$(INSTALL) '.[demo]'
 	@touch $@
 
 $(VENV)/test: $(MADE) pyproject.toml
-	$(PIP) --no-build-isolation -e '.[lint]'
+	$(INSTALL) '.[lint]'
 	@touch $@ $(VENV)/demo
 
 # Ray does not exist for every machine and Python. Its tests are skipped there.
 $(VENV)/ray: $(VENV)/test
-	$(PIP) --no-build-isolation -e '.[ray]' && touch $@ || echo "Ray cannot be installed"
+	$(INSTALL) '.[ray]' && touch $@ || echo "Ray cannot be installed"
 
 # TypeScript checks the types of the page. Its test is skipped without it, and fails where CI is set.
 $(VENV)/typescript: $(MADE) tests/store/view/package.json
