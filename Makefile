@@ -15,7 +15,7 @@ USABLE := $(shell grep -qsF '$(abspath $(BIN))/' $(BIN)/pip && \
 MADE   := $(VENV)/pyvenv.cfg
 # Errors only. Without build isolation, which would download setuptools for each installation.
 PIP    := $(BIN)/python -m pip install -qq --disable-pip-version-check
-INSTALL := $(PIP) 'setuptools>=77' && $(PIP) --no-build-isolation -e
+INSTALL := @$(PIP) 'setuptools>=77' && $(PIP) --no-build-isolation -e
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench pictures faults nightly ray vendor clean
@@ -74,8 +74,9 @@ clean:  ## Remove everything that make created
 $(MADE):
 	@[ -n "$(INTERPRETER)" ] || { echo "Python 3.11 or later is needed. None of these is: $(PYTHON)." \
 		"Name one: make demo PYTHON=/path/to/python3" >&2; exit 2; }
-	rm -rf $(VENV)
-	'$(INTERPRETER)' -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV) && \
+	@rm -rf $(VENV)
+	@echo "making $(VENV) with $(INTERPRETER)"
+	@'$(INTERPRETER)' -m venv $(VENV) >/dev/null 2>&1 || { rm -rf $(VENV) && \
 		'$(INTERPRETER)' -m pip install -qq --disable-pip-version-check --target build/virtualenv virtualenv && \
 		PYTHONPATH=build/virtualenv '$(INTERPRETER)' -m virtualenv --quiet $(VENV); } || \
 		{ echo "Install the package of your system that has venv for $(INTERPRETER), such as python3-venv." >&2; exit 2; }
@@ -84,10 +85,12 @@ ifneq ($(USABLE),yes)
 endif
 
 $(VENV)/demo: $(MADE) pyproject.toml
+	@echo "installing messager into $(VENV)"
 	$(INSTALL) '.[demo]'
 	@touch $@
 
 $(VENV)/test: $(MADE) pyproject.toml
+	@echo "installing messager and what its tests need into $(VENV)"
 	$(INSTALL) '.[lint]'
 	@touch $@ $(VENV)/demo
 
