@@ -88,13 +88,6 @@ async def test_a_step_takes_one_of_several_messages_that_are_due_together(log: E
         assert texts(broker) == ["0", "1", "2"]
 
 
-async def test_steps_that_are_asked_for_together_follow_each_other(log: EventLog) -> None:
-    await filled(log, seconds_apart(10))
-    async with paused(log) as (replay, broker):
-        assert await asyncio.gather(*(replay.control.step(n) for n in (1, 2, 3))) == [1, 2, 3]
-        assert texts(broker) == numbers(0, 6)
-
-
 async def test_a_step_pauses_a_running_replay(log: EventLog) -> None:
     await filled(log, seconds_apart(3))
     broker = Heard()
@@ -344,13 +337,6 @@ async def test_after_the_end_every_verb_is_refused_and_who_waits_is_told(log: Ev
     for waiting in (control.step(), control.next(agent=1), control.seek(0)):
         with pytest.raises(StoreError, match="has ended"):
             await waiting
-
-
-async def test_a_replay_that_is_ended_early_counts_the_recorded_time_of_what_it_published(log: EventLog) -> None:
-    await filled(log, seconds_apart(9))
-    async with paused(log) as (replay, _):
-        await replay.control.step(3)
-    assert replay.report.recorded_s == 2.0 and replay.report.achieved_speed
 
 
 async def test_a_replay_of_fixed_order_refuses_seek_and_speed_with_the_reason_and_is_stepped(log: EventLog) -> None:

@@ -141,18 +141,6 @@ async def test_who_told_whom_about_a_word_is_traced_to_the_first_mention(open_re
     assert "told whom" not in await panel(page).inner_text()
 
 
-async def test_a_trace_scrolls_to_its_answer_and_ends_with_the_search(open_report: OpenReport) -> None:
-    page = await open_report("town", "view=sequence&q=e")
-    scroll = page.locator(".sequence-scroll")
-    await panel(page).get_by_role("combobox", name="Agent").fill("tea")
-    assert await scroll.evaluate("(each) => each.scrollTop") == 0
-    await page.keyboard.press("Enter")
-    await linked(page, 'who="teacher"')
-    assert await scroll.evaluate("(each) => each.scrollTop") > 100
-    await page.get_by_role("searchbox").fill("")
-    await page.wait_for_url(lambda url: "who=" not in url and "q=" not in url)
-
-
 async def test_messages_outside_of_the_filter_are_shown_if_they_explain_the_selected_one(
     open_report: OpenReport,
 ) -> None:

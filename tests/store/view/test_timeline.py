@@ -204,20 +204,6 @@ async def test_playback_selects_one_message_after_the_other_and_stops_at_the_end
     await expect(page.locator("p.status[role=status]")).to_have_text("This is the last message.")
 
 
-async def test_playback_pauses_where_it_is_and_skips_silences(open_report: OpenReport) -> None:
-    page = await open_report("town")
-    await page.get_by_role("combobox", name="speed").select_option("1")
-    await page.get_by_role("button", name="play", exact=True).click()
-    await expect(page.locator(".playback-note")).to_contain_text("of silence")
-    await page.get_by_role("button", name="pause").click()
-    await drawn(page)
-    place = await page.locator(".timeline-playhead").get_attribute("style")
-    await drawn(page)
-    await drawn(page)
-    assert await page.locator(".timeline-playhead").get_attribute("style") == place
-    await expect(page.get_by_role("button", name="play", exact=True)).to_be_visible()
-
-
 async def test_empty_times_are_skipped_or_shown(open_report: OpenReport) -> None:
     page = await open_report("hostile-times")
     button = page.get_by_role("button", name="Skip empty times")

@@ -26,19 +26,17 @@ def message(payload: bytes, channel: bytes = b"c") -> dict[str, Any]:
 class Received:
     """Receptions of one Messager, and what arrived so far."""
 
-    def __init__(self, *payloads: bytes, match: Match | None = None, unheard: bytes | None = None) -> None:
+    def __init__(self, *payloads: bytes, match: Match | None = None) -> None:
         self.looked_at = 0
-        self.found: list[Reception] = []
         self.receptions = [reception(place, payload) for place, payload in enumerate(payloads)]
-        self.unheard_on = unheard
         self.as_recorded: set[bytes] = set()
         """Payloads that cannot differ, as the replay itself publishes them."""
-        self.pairing = Pairing(match or Match(), self._unheard, self._may_differ, self.found.append)
+        self.pairing = Pairing(match or Match(), self._unheard, self._may_differ, lambda one: None)
         self.pairing.add(self.receptions)
 
     def _unheard(self, one: Reception) -> bool:
         self.looked_at += 1
-        return one.channel == self.unheard_on
+        return False
 
     def _may_differ(self, one: Reception) -> bool:
         return one.payload not in self.as_recorded
@@ -53,16 +51,6 @@ class Received:
     @property
     def paired(self) -> list[bytes | None]:
         return [one.message and one.message["data"] for one in self.receptions]
-
-
-def test_an_arrival_stands_for_the_reception_with_its_payload_in_any_order() -> None:
-    received = Received(b"1", b"2", b"2", b"3")
-    received.arrive(b"3", b"2")
-    assert not received.complete(4) and received.paired == [None, b"2", None, b"3"]
-    received.arrive(b"1")
-    assert received.complete(2) and not received.complete(3)
-    received.arrive(b"2")
-    assert received.complete(4)
 
 
 def test_an_arrival_that_matches_by_rules_stands_for_the_first_such_reception() -> None:
@@ -104,22 +92,6 @@ def test_what_matches_nothing_is_paired_by_order_once_as_many_arrived_as_are_awa
     assert [one["data"] for one in received.pairing.surplus[b"c"]] == [b"z"]
 
 
-def test_surplus_of_another_channel_does_not_count() -> None:
-    received = Received(b"1")
-    received.pairing.arrived(message(b"1", b"d"))
-    assert not received.complete(1)
-
-
-def test_what_is_given_up_is_not_awaited_and_told_if_it_arrives() -> None:
-    received = Received(b"1", b"2")
-    received.arrive(b"1")
-    assert not received.complete(2)
-    received.pairing.give_up(received.receptions[1])
-    assert received.complete(2) and received.found == []
-    received.arrive(b"2")
-    assert received.found == [received.receptions[1]] and not received.receptions[1].lost
-
-
 def test_what_arrives_too_late_stands_for_no_other_reception() -> None:
     received = Received(b"1", b"2", b"3", b"4")
     for one in received.receptions[:2]:
@@ -133,15 +105,6 @@ def test_what_arrives_too_late_stands_for_no_other_reception() -> None:
     assert received.pairing.take_kept() == []
 
 
-def test_what_is_left_over_takes_the_place_of_what_is_given_up() -> None:
-    received = Received(b"1", b"2", b"3")
-    received.arrive(b"other")
-    assert not received.complete(3)
-    for one in received.receptions:
-        received.pairing.give_up(one)
-    assert received.complete(3) and received.paired == [b"other", None, None]
-
-
 def test_no_other_message_takes_the_place_of_one_that_is_published_as_it_was_recorded() -> None:
     received = Received(b"1", b"2")
     received.as_recorded = {b"1"}
@@ -149,17 +112,6 @@ def test_no_other_message_takes_the_place_of_one_that_is_published_as_it_was_rec
     assert not received.complete(2) and received.paired == [None, b"2"]
     received.pairing.give_up(received.receptions[0])
     assert received.complete(2) and received.paired == [None, b"2"]
-
-
-def test_a_reception_that_is_not_heard_is_not_awaited_until_that_changes() -> None:
-    received = Received(b"1", unheard=b"c")
-    assert received.complete(1)
-    received = Received(b"1")
-    assert not received.complete(1)
-    received.unheard_on = b"c"
-    assert not received.complete(1)
-    received.pairing.recount(received.receptions)
-    assert received.complete(1)
 
 
 def test_each_reception_is_looked_at_once_however_often_the_wait_is_checked() -> None:

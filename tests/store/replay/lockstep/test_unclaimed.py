@@ -27,12 +27,6 @@ def test_messages_with_the_same_heard_are_a_set_and_others_are_in_order() -> Non
     assert found(unclaimed, b"c") == (0, False), "it heard more when it said that"
 
 
-def test_a_message_that_matches_nothing_takes_the_place_of_the_next_one() -> None:
-    unclaimed = Unclaimed([saying(0, b"a"), saying(1, b"b")])
-    assert found(unclaimed, b"other") == (0, False)
-    assert unclaimed.find(b"elsewhere", 1, b"a", Match()) == (None, False)
-
-
 def test_senders_are_told_apart_by_their_type_unless_one_is_missing() -> None:
     unclaimed = Unclaimed([saying(0, b"a", sender="1"), saying(1, b"a", sender=1), saying(2, b"a", sender=None)])
     assert found(unclaimed, b"a", 1) == (1, True)
@@ -53,19 +47,6 @@ def test_equal_bytes_are_found_at_any_distance_and_equal_values_nearby() -> None
     near = LOOKAHEAD - 1
     assert found(unclaimed, b'{"id": 0, "n": %d}' % near) == (near, True)
     assert found(unclaimed, b'{"id": 900, "n": 900}') == (900, True)
-
-
-def test_a_saying_that_is_put_back_is_in_its_place_again() -> None:
-    listed = [saying(0, b"a"), saying(1, b"a"), saying(2, b"a")]
-    unclaimed = Unclaimed(listed)
-    unclaimed.remove(listed[1])
-    unclaimed.remove(listed[0])
-    unclaimed.put_back(listed[1])
-    unclaimed.put_back(listed[0])
-    for expected in listed:
-        one, _ = unclaimed.find(b"c", 1, b"a", Match())
-        assert one is expected
-        unclaimed.remove(one)
 
 
 def test_a_saying_that_is_put_back_is_found_by_its_bytes_too() -> None:
