@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from redis.asyncio import ConnectionPool
 from redis.exceptions import ResponseError
@@ -25,14 +26,28 @@ from .endpoint import Endpoint, endpoint_at
 from .error_text import acl_remedy, error_text
 from .monitor import ServerMonitor
 from .pubsub import RedisPubSub
-from .replies import Client, backlog_of, clients_in, output_limits_in, unheard_in
+from .replies import (
+    Client,
+    backlog_of,
+    clients_in,
+    counts_in,
+    output_limits_in,
+    text_in,
+    texts_in,
+    time_in,
+    unheard_in,
+)
 from .requests import CommandRequest, PublishRequest
 from .server import CONNECT_TIMEOUT, Server, connection_options
 from .url import Address
 from .wire import Wire, publish_commands
 
+T = TypeVar("T")
+
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is checked before it is used."""
+NODES_TOGETHER = 50
+"""Maximum number of nodes of a cluster that are asked at the same time."""
 CHANNELS_TOGETHER = 1000
 """Maximum number of channels in one PUBSUB NUMSUB."""
 
@@ -127,8 +142,8 @@ class RedisBroker(PicklableBroker):
         self._fail("the connection was closed")
         if wire is not None:
             await self._drop(wire)
-        while self._nodes:
-            await self._nodes.popitem()[1].close()
+        nodes, self._nodes = self._nodes, {}
+        await asyncio.gather(*(broker.close() for broker in nodes.values()))
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
         wire = self._wire
@@ -171,31 +186,28 @@ class RedisBroker(PicklableBroker):
         return RedisPubSub(self._endpoint, ping_interval=self.ping_interval, ping_timeout=self.ping_timeout)
 
     async def unheard(self) -> dict[str, int] | None:
-        answers = await self._ask_all("INFO", "all")
+        answers = await self._ask_all(text_in, "INFO", "all")
         return None if answers is None else unheard_in(answers)
 
     async def clock_offset(self) -> int | None:
         before = time.time_ns()
-        answer = await self._ask("TIME")
-        after = time.time_ns()
-        if answer is None:
-            return None
-        seconds, micros = (int(part) for part in answer)
-        return seconds * 1_000_000_000 + micros * 1_000 - (before + after) // 2
+        there = await self._ask(time_in, "TIME")
+        return None if there is None else there - (before + time.time_ns()) // 2
 
     async def backlog(self) -> Backlog | None:
         clients = await self._clients()
         return None if clients is None else backlog_of(clients)
 
     async def output_limits(self) -> OutputLimits:
-        limits = await self._ask_all("CONFIG", "GET", "client-output-buffer-limit")
-        return output_limits_in(limits, await self._ask_all("CONFIG", "GET", "min-string-size-avoid-copy-reply"))
+        limits = await self._ask_all(texts_in, "CONFIG", "GET", "client-output-buffer-limit")
+        references = await self._ask_all(texts_in, "CONFIG", "GET", "min-string-size-avoid-copy-reply")
+        return output_limits_in(limits, references)
 
     async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
         clients = await self._clients()
         if clients is None:
-            patterns = await self._ask_all("PUBSUB", "NUMPAT")
-            return None if patterns is None else sum(map(int, patterns))
+            patterns = await self._ask_all(int, "PUBSUB", "NUMPAT")
+            return None if patterns is None else sum(patterns)
         with_patterns = sum(client.patterns > 0 for client in clients)
         if with_patterns == len(clients):
             return with_patterns
@@ -211,19 +223,19 @@ class RedisBroker(PicklableBroker):
         """
         most = 0
         for at in range(0, len(channels), CHANNELS_TOGETHER):
-            answers = await self._ask_all("PUBSUB", "NUMSUB", *channels[at : at + CHANNELS_TOGETHER])
+            asked = channels[at : at + CHANNELS_TOGETHER]
+            answers = await self._ask_all(partial(counts_in, len(asked)), "PUBSUB", "NUMSUB", *asked)
             if answers is None:
                 return None
-            # each node answers channel, count, channel, count ... of its own clients
-            most = max(most, *(sum(map(int, counts)) for counts in zip(*(one[1::2] for one in answers), strict=True)))
+            most = max(most, *map(sum, zip(*answers, strict=True)))  # each node counts its own clients
         return most
 
     async def _clients(self) -> list[Client] | None:
         """Return the subscribed clients; None if an ACL or the server does not show them."""
-        answers = await self._ask_all("CLIENT", "LIST", "TYPE", "pubsub")
+        answers = await self._ask_all(text_in, "CLIENT", "LIST", "TYPE", "pubsub")
         return None if answers is None else clients_in(answers)
 
-    async def _ask_all(self, *command: str | bytes) -> list[Any] | None:
+    async def _ask_all(self, parse: Callable[[Any], T], *command: str | bytes) -> list[T] | None:
         """Send a command to the server, or to every node of a cluster that is up. Return None if one refuses it.
 
         Raises `BrokerUnavailable`.
@@ -231,19 +243,25 @@ class RedisBroker(PicklableBroker):
         asked = [self] if self._cluster is None else await self._node_brokers(self._cluster)
         if asked is None:
             return None
-        answers = await asyncio.gather(*(broker._ask(*command) for broker in asked), return_exceptions=True)
-        told = [answer for answer in answers if not isinstance(answer, BaseException)]
+        limit = asyncio.Semaphore(NODES_TOGETHER)
+
+        async def ask(broker: RedisBroker) -> T | None:
+            async with limit:
+                return await broker._ask(parse, *command)
+
+        answers = await asyncio.gather(*map(ask, asked), return_exceptions=True)
+        told = [answer for answer in answers if answer is not None and not isinstance(answer, BaseException)]
         for answer in answers:  # an unreachable node has just died, and its subscribers with it
             if isinstance(answer, BaseException) and not (told and isinstance(answer, BrokerUnavailable)):
                 raise answer
-        if None in told:
+        if None in answers:
             self.refused = next(broker.refused for broker in asked if broker.refused)
             return None
         return told
 
     async def _node_brokers(self, cluster: Cluster) -> list[RedisBroker] | None:
         """Return one broker for each node of a cluster that is up; None if an ACL forbids CLUSTER NODES."""
-        listed = await self._ask("CLUSTER", "NODES")
+        listed = await self._ask(text_in, "CLUSTER", "NODES")
         if listed is None:
             return None
         cluster.learn(listed)
@@ -255,9 +273,11 @@ class RedisBroker(PicklableBroker):
                 self._nodes[node] = RedisBroker(cluster.at(node), timeout=CONNECT_TIMEOUT)
         return list(self._nodes.values()) or [self]  # a node alone does not know its own address
 
-    async def _ask(self, *command: str | bytes) -> Any:
-        """Send a command on the publishing connection. Return None if the server refuses it.
+    async def _ask(self, parse: Callable[[Any], T], *command: str | bytes) -> T | None:
+        """Send a command on the publishing connection, and parse its answer.
 
+        Return None if the server refuses it, or answers in another form: then `parse` raises `TypeError` or
+        `ValueError`.
         Raises `BrokerUnavailable`.
         """
         async with self._lock:
@@ -265,11 +285,15 @@ class RedisBroker(PicklableBroker):
         request = CommandRequest()
         self._send(wire, wire.packed(*command), request)
         answer = await request.future
+        words = [word for word in command[:2] if isinstance(word, str)]
         if isinstance(answer, ResponseError):
-            words = [word for word in command[:2] if isinstance(word, str)]
             self.refused = f"{' '.join(words)} was refused: {error_text(answer)}{acl_remedy(answer, '|'.join(words))}"
             return None
-        return answer
+        try:
+            return parse(answer)
+        except (TypeError, ValueError):
+            self.refused = f"{' '.join(words)} was answered with {repr(answer)[:60]}, which is no answer of Redis"
+            return None
 
     async def _ready(self) -> Wire:
         """Return the publishing connection. It is made if there is none, and if the server has closed or left it."""

@@ -18,10 +18,12 @@ from .monitor import Superseded
 from .server import CONNECT_TIMEOUT, TRY_TIMEOUT, Server, address_of, ask, at, open_connection
 from .url import Address, shown
 
+MOST_NODES = 1000
+"""Maximum number of nodes that are used; Redis recommends no more for a cluster."""
 WITNESSES = 5
 """Maximum number of other nodes that are asked about one."""
 _NODE = re.compile(
-    r"^(?P<id>\S+) (?P<ip>[^ @,]*):(?P<port>\d+)(?:@\d+)?(?:,(?P<name>[^ ,]*)[^ ]*)? (?P<flags>\S+)"
+    r"^(?P<id>\S+) (?P<ip>[^ @,]*):(?P<port>[0-9]{1,5})(?:@\d+)?(?:,(?P<name>[^ ,]*)[^ ]*)? (?P<flags>\S+)"
     r"(?: \S+){4} (?P<link>\S+)(?P<slots>.*)$",
     re.M,
 )
@@ -106,13 +108,12 @@ class Cluster:
     def learn(self, listed: bytes | View) -> None:
         """Keep the nodes of an answer to CLUSTER NODES."""
         self.nodes = self._healthy(listed if isinstance(listed, View) else View(listed))
-        for gone in set(self._known) - set(self._hosts) - set(self.nodes):
-            self._known.remove(gone)
-        self._known += [node for node in self.nodes if node not in self._known]
+        there = {*self._hosts, *self.nodes}
+        self._known[:] = dict.fromkeys([*filter(there.__contains__, self._known), *self.nodes])
 
     def _healthy(self, view: View) -> list[Address]:
         hosts = [(one.name if one.name and self._by_name else one.ip, one) for one in view.members.values()]
-        return [(host, one.port) for host, one in hosts if host and not one.failed]
+        return [(host, one.port) for host, one in hosts if host and not one.failed][:MOST_NODES]
 
     async def _join(self, node: Address) -> AbstractConnection:
         connection = await self.node(node)

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any
 
+from redis.exceptions import ResponseError
+
 from ...errors import BrokerUnavailable, PublishError
 from .error_text import acl_remedy, error_text
 
@@ -27,7 +29,7 @@ class PublishRequest:
     def take(self, replies: list[Any], at: int) -> int:
         """Take the replies of this request, from position `at` on. Return how many these are."""
         mine = replies[at : at + self._count - len(self._results)]
-        self._results += [reply if reply.__class__ is int else _refused(reply) for reply in mine]
+        self._results += [reply if reply.__class__ is int else _fault_in(reply) for reply in mine]
         if len(self._results) == self._count:
             self._finish()
         return len(mine)
@@ -68,7 +70,9 @@ class CommandRequest:
             self.future.set_exception(BrokerUnavailable(url, reason))
 
 
-def _refused(reply: Any) -> PublishError:
-    """Return the error for an error reply to one PUBLISH: the server did not deliver the message."""
+def _fault_in(reply: Any) -> PublishError:
+    """Return the error for a reply to one PUBLISH that is no count. After an error reply, nothing was delivered."""
+    if not isinstance(reply, ResponseError):
+        return PublishError(f"PUBLISH was answered with {repr(reply)[:60]}, which is no answer of Redis", "unknown")
     reason = error_text(reply) + acl_remedy(reply, "publish")
     return PublishError(f"Redis refused the message: {reason}", "not_sent", refused=True)

@@ -44,7 +44,7 @@ class Sentinels:
             except BrokerUnavailable as error:
                 reasons[error.reason] = None
                 continue
-            if not isinstance(role, list) or role[0] == b"master":  # an ACL may forbid ROLE
+            if not isinstance(role, list) or role[:1] == [b"master"]:  # an ACL may forbid ROLE
                 return connection
             await connection.disconnect(nowait=True)
             reasons[f"{shown(master)} is no master at the moment"] = None
@@ -110,7 +110,7 @@ class SentinelCheck:
         except BrokerUnavailable:
             return True
         await fresh.disconnect(nowait=True)
-        return not isinstance(role, list) or role[0] == b"master"
+        return not isinstance(role, list) or role[:1] == [b"master"]
 
     async def aclose(self) -> None:
         while self._clients:
@@ -134,6 +134,11 @@ class SentinelCheck:
                         promoted = await asks("SENTINEL GET-MASTER-ADDR-BY-NAME", self._parts.service)
                         listed = await asks("SENTINEL SENTINELS", self._parts.service)
                         others = [(str(one["ip"]), int(one["port"])) for one in listed if not one["is_sdown"]]
+                    master = str(state["ip"]), int(state["port"])
+                    epoch = int(state["config-epoch"])
+                    down = not state["is_master"] or state["is_sdown"] or state["is_odown"]
+                    if promoted is not None:
+                        promoted = _decoded(promoted)
             whole = True
         except ResponseError as error:
             reason = error_text(error, secrets) + acl_remedy(error, "sentinel|masters")
@@ -142,7 +147,7 @@ class SentinelCheck:
             raise BrokerUnavailable(
                 self._url, f"the sentinel at {shown(sentinel)}: {error_text(error, secrets)}"
             ) from None
-        except (TypeError, ValueError, KeyError, AttributeError):  # redis-py could not parse the answer
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError):  # redis-py could not parse the answer
             raise BrokerUnavailable(self._url, f"{shown(sentinel)} does not answer as a sentinel does") from None
         finally:
             if whole:
@@ -153,14 +158,13 @@ class SentinelCheck:
             known = ", ".join(sorted(masters)) or "nothing"
             reason = f"the sentinel at {shown(sentinel)} does not know {self._parts.service!r}, but {known}"
             raise BrokerUnavailable(self._url, reason)
-        master = str(state["ip"]), int(state["port"])
-        if promoted is not None and _decoded(promoted) != master:
-            return Answer(int(state["config-epoch"]), _decoded(promoted), others)
-        if not state["is_master"] or state["is_sdown"] or state["is_odown"]:
+        if promoted is not None and promoted != master:
+            return Answer(epoch, promoted, others)
+        if down:
             raise BrokerUnavailable(
                 self._url, f"the sentinel at {shown(sentinel)} says that {self._parts.service!r} is down"
             )
-        return Answer(int(state["config-epoch"]), master, others)
+        return Answer(epoch, master, others)
 
 
 def _decoded(address: tuple[bytes | str, int]) -> Address:

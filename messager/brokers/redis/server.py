@@ -64,7 +64,7 @@ async def open_connection(connection: AbstractConnection, url: str, seconds: flo
             await connection.connect()  # type: ignore[no-untyped-call]
     except BaseException as error:
         await connection.disconnect(nowait=True)
-        if isinstance(error, OSError | RedisError):
+        if isinstance(error, OSError | RedisError | ValueError | OverflowError):  # of a host or port that is none
             tls = isinstance(connection, SSLConnection)
             raise BrokerUnavailable(url, error_text(error, _secrets(connection), tls=tls)) from None
         raise

@@ -26,6 +26,11 @@ UNCONFIRMED_NS = 5_000_000_000
 """Time after which a server without confirmation may have been superseded, ns."""
 PROVE_NS = 1_000_000_000
 """Interval of the pings that prove, while messages arrive, that all earlier ones were read, ns."""
+PROGRESS_BYTES = 64 * 1024
+"""Bytes within `ping_timeout` that extend the wait for the answer to a ping: what was sent before it is on its way."""
+
+
+_MESSAGE = [bytes, bytes, bytes, bytes]
 
 
 class Listener(Protocol):
@@ -52,8 +57,10 @@ class SubscribedConnection:
         self._monitor: ServerMonitor | None = None
         self.read_until = 0
         """Time before which everything that the server delivered has arrived."""
-        self._alive = 0  # when the last bytes arrived
+        self._alive = 0  # when something complete arrived: a message, an answer
         self._pinged_at: int | None = None  # when the unanswered ping was sent
+        self._awaited_since = 0  # when the wait for its answer was last extended, and the bytes read until then
+        self._awaited_from = 0
         self._unconfirmed: set[bytes] = set()
         self._refusal: ResponseError | None = None  # of a PSUBSCRIBE
         self._changed = asyncio.Event()
@@ -89,7 +96,7 @@ class SubscribedConnection:
         """Time at which `check` must be called."""
         if self._pinged_at is None:
             return self._alive + int(self._ping_interval * 1e9)
-        return max(self._alive, self._pinged_at) + int(self._ping_timeout * 1e9)
+        return self._awaited_since + int(self._ping_timeout * 1e9)
 
     def check(self) -> None:
         """Ping after a long silence; give the connection up if a ping was not answered in time."""
@@ -97,6 +104,8 @@ class SubscribedConnection:
             return
         if self._pinged_at is None:
             self._ping()
+        elif self._wire.bytes_read - self._awaited_from >= PROGRESS_BYTES:
+            self._await_answer()
         else:
             self._lost(f"no answer to a ping within {self._ping_timeout:g} s")
 
@@ -137,6 +146,7 @@ class SubscribedConnection:
         """Continue reading."""
         if self._wire.resume():
             self._alive = time.monotonic_ns()  # silence while reading was stopped does not count
+            self._await_answer()
 
     async def serves(self) -> bool:
         """Return True if the superseded server may still deliver messages of its own (see `ServerCheck.serves`)."""
@@ -149,19 +159,23 @@ class SubscribedConnection:
         await self._wire.close()
 
     def _received(self, values: list[Any]) -> None:
-        now = self._alive = time.monotonic_ns()
+        now = time.monotonic_ns()
         behind = self.read_until
         messages: list[dict[str, Any]] = []
         size = 0
+        fault = None
         for value in values:
-            kind = value[0] if value.__class__ is list else None
+            kind = value[0] if value.__class__ is list and value else None
             if kind == b"pmessage":
+                if list(map(type, value)) != _MESSAGE:
+                    fault = value
+                    continue
                 _, pattern, channel, data = value
                 if channel[:1] in INTERNAL_INITIALS and is_hidden(pattern, channel):
                     continue
                 messages.append({"type": "pmessage", "pattern": pattern, "channel": channel, "data": data})
                 size += len(channel) + len(data)
-            elif kind == b"psubscribe":
+            elif kind == b"psubscribe" and len(value) > 1 and type(value[1]) is bytes:
                 self._unconfirmed.discard(value[1])
             elif kind == b"pong" or value == b"PONG":
                 self._answered()
@@ -170,20 +184,29 @@ class SubscribedConnection:
                     self._refusal = value
                 else:  # an ACL may forbid PING; the refusal is an answer as well
                     self._answered()
+        if messages:
+            self._alive = now
         self._changed.set()
         if messages and self._pinged_at is None and now - self.read_until >= PROVE_NS:
             self._ping()
         self._listener.heard(self, messages, size, behind)
+        if fault is not None and not self._wire.closed:
+            self._wire.abort(f"it sent {repr(fault)[:60]}, which is no message of Redis")
 
     def _answered(self) -> None:
         """Record the answer to a ping: what was delivered before the ping has arrived."""
         if self._pinged_at is not None:
+            self._alive = time.monotonic_ns()
             self.read_until, self._pinged_at = self._pinged_at, None
 
     def _ping(self) -> None:
         """Send PING."""
         self._pinged_at = time.monotonic_ns()
+        self._await_answer()
         self._wire.command("PING")
+
+    def _await_answer(self) -> None:
+        self._awaited_since, self._awaited_from = time.monotonic_ns(), self._wire.bytes_read
 
     def _lost(self, reason: str) -> None:
         self._changed.set()

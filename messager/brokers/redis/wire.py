@@ -22,6 +22,11 @@ from redis.exceptions import ResponseError
 from .endpoint import Endpoint
 from .error_text import error_text
 
+MAX_BULK = 512 * 1024 * 1024
+"""Maximum length of a string, bytes; a message of Redis has no more by default."""
+MAX_LINE = 64 * 1024
+"""Maximum length of a line without a string, bytes."""
+_STRING, _END = b"$\n"
 TLS_CLOSE_SECONDS = 0.5
 """Seconds for the server to close its side of a TLS connection, before it is cut."""
 CLOSED = "the connection was closed by the server"
@@ -54,6 +59,10 @@ class Wire(asyncio.Protocol):
         self._lost = lost
         self._paused = False
         self._parser = hiredis.Reader(replyError=_refusal, notEnoughData=_INCOMPLETE)
+        self._string_left = 0  # bytes of a string that has not arrived completely
+        self._line = b""  # the part of a line that has arrived
+        self.bytes_read = 0
+        """Number of bytes that have arrived since the handshake."""
         writer = connection._writer  # redis-py 5.2 to 8.1 have no public way to the transport
         assert writer is not None
         self._transport = cast(asyncio.Transport, writer.transport)
@@ -153,16 +162,45 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         values: list[Any] = []
+        fault: object = None
+        self.bytes_read += len(data)
         try:
             self._parser.feed(data)
             take = self._parser.gets
             while (value := take()) is not _INCOMPLETE:
                 values.append(value)
-        except hiredis.ProtocolError as error:
-            self.abort(f"it does not speak the Redis protocol: {error}")
-            return
+            if data[-1] != _END or self._parser.has_data():  # it has taken the first byte of a line alone
+                fault = self._too_long(data)
+            else:
+                self._string_left, self._line = 0, b""
+        except (hiredis.ProtocolError, MemoryError) as error:
+            fault = error or "an answer that does not fit into memory"
         if not self.closed:
-            self._received(values)
+            self._received(values)  # also what came before a fault
+        if fault is not None and not self.closed:
+            self.abort(f"it does not speak the Redis protocol: {fault}")
+
+    def _too_long(self, data: bytes) -> str | None:
+        """Return what is too long in a value that has arrived in part, before more of it does.
+
+        The parser tells nothing of it, so lines and strings are counted again from the last complete value on.
+        """
+        data = self._line + data
+        at, end, self._line = self._string_left, len(data), b""
+        while at < end:
+            line_end = data.find(b"\r\n", at)
+            if line_end < 0:
+                self._line = data[at:]
+                at = end
+                if len(self._line) > MAX_LINE:
+                    return f"a line of more than {MAX_LINE:,} bytes"
+                break
+            length = int(data[at + 1 : line_end]) if data[at] == _STRING else -1
+            if length > MAX_BULK:
+                return f"a string of {length:,} bytes"
+            at = line_end + 2 + (length + 2 if length >= 0 else 0)
+        self._string_left = at - end
+        return None
 
     def eof_received(self) -> None:
         self._end(CLOSED)  # at the end of TLS, `connection_lost` waits for the server's side to be closed too
