@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import re
+import select
 import shlex
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,10 +19,10 @@ from typing import Any
 import pytest
 
 from messager.testing import MqttServer, RedisServer
-from messager_store.cli.verbs import VERBS
 from messager_store.recording.state import State as RecorderState
 from messager_store.replay import ReplayState
-from tests.support import ROOT, messager
+from tests.support import ROOT, asked, forks, messager
+from tests.support.forked_program import ForkedProgram
 
 AT_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 PAGES = [*(ROOT / name for name in AT_ROOT), *sorted((ROOT / "docs").glob("*.md"))]
@@ -143,7 +145,7 @@ PROGRAMS = [
     for at, code in enumerate(fenced(page, "python"))
     if ("asyncio.run" in code or "Run(" in code)
     and "def test_" not in code
-    and page != "reproducing.md"  # see test_reproducing.py
+    and page not in ("README.md", "reproducing.md")  # see the test of the README, and test_reproducing.py
 ]
 
 
@@ -297,21 +299,79 @@ def commands(page: str) -> list[list[str]]:
     return [shlex.split(re.sub(r"\s+#.*|\s*&\s*|\|.*", "", line)) for line in found]
 
 
-def test_commands_in_the_readme_are_ones_that_there_are(tmp_path: Path, redis: RedisServer) -> None:
-    """Run the commands that only read; check verb and options of the others against the help."""
-    seeded(tmp_path)
-    for words in commands("README.md"):
-        verb = words[1]
-        assert verb in VERBS, words
-        helped = messager(verb, "--help", cwd=tmp_path).stdout
-        for option in (word for word in words[2:] if word.startswith("-")):
-            assert re.search(rf"{re.escape(option)}\b", helped), (words, option)
-        if VERBS[verb].section in ("Read", "Analyse") and not {"view", "--follow", "again", "-o"} & {*words}:
-            done = messager(*words[1:], cwd=tmp_path)
-            assert done.returncode == 0 or (done.returncode == 1 and verb == "problems"), (words, done.stderr)
-        if verb == "replay" and "--dry-run" in words:
-            assert messager(*words[1:], "--redis", redis.url, cwd=tmp_path).returncode == 0
-    assert len(commands("README.md")) > 10
+SOCIETY = """
+import asyncio
+from messager import Messager, RedisConfig
+
+async def main():
+    async with Messager(RedisConfig(server="127.0.0.1", port=PORT), "society") as messager:
+        await messager.send_message("exps:society:news", {"content": "hello"}, 1)
+
+asyncio.run(main())
+"""
+
+
+class Readme:
+    """A folder in which the blocks of the README run; `localhost` is the test's broker."""
+
+    ENDLESS = ("messager record ", "messager view ", "messager replay exp-1 --live ")
+    """Beginnings of commands that run until they are interrupted, or wait for a program."""
+    NEGATIVE = ("messager problems", "messager diff exp-1 exp-2", "messager status")
+    """Beginnings of commands whose answer is, or may be, no: 1."""
+
+    def __init__(self, folder: Path, redis: RedisServer) -> None:
+        self.folder, self.redis = folder, redis
+        (folder / "my_society.py").write_text(SOCIETY.replace("PORT", str(redis.port)))
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self.environment = {**os.environ, "PATH": path, "MESSAGER_BROKER": redis.url, "BROWSER": "true"}
+        self.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # others take seconds to load
+
+    def run(self, block: str) -> None:
+        """Run a block of the page: a program, a test, or lines of a shell."""
+        if "def test_" in block:
+            (self.folder / "tests" / "test_shop.py").write_text(block)
+            self._run(sys.executable, "-m", "pytest", "-p", "messager", "-p", "no:cacheprovider", "tests")
+        elif "import " in block:
+            local = f'server="127.0.0.1", port={self.redis.port}'
+            self._run(sys.executable, "-W", "error", "-c", block.replace('server="localhost"', local))
+        elif "kill %1" in block:
+            self._run("bash", "-e", "-c", block)
+        else:
+            for line in textwrap.dedent(block).splitlines():
+                self._line(re.sub(r"\s+#.*", "", line))
+
+    def _line(self, line: str) -> None:
+        if line.startswith(self.ENDLESS):
+            self._interrupt(line)
+        elif line.startswith("messager redact "):
+            assert asked(self.folder, "y\n", *shlex.split(line)[1:])[0] == 1, "no event has that name"
+        elif line.startswith("messager "):
+            done = messager(*shlex.split(line)[1:], cwd=self.folder, env=self.environment)
+            assert done.returncode in ((0, 1) if line.startswith(self.NEGATIVE) else (0,)), (line, done.stderr)
+        elif line and not line.startswith("make "):
+            self._run("bash", "-e", "-c", line)
+
+    def _run(self, *command: str) -> None:
+        given: Any = {"cwd": self.folder, "env": self.environment, "stdin": subprocess.DEVNULL}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, **given)
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+    def _interrupt(self, line: str) -> None:
+        """Interrupt a command once it has printed something."""
+        process = ForkedProgram(forks.COMMAND_LINE, shlex.split(line)[1:], self.folder, self.environment)
+        assert process.stdout is not None and process.stderr is not None
+        select.select([process.stdout, process.stderr], [], [], 120)
+        os.kill(process.pid, signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+        assert stdout + stderr and process.returncode in (0, 130), (line, process.returncode, stdout, stderr)
+
+
+def test_the_readme_runs_from_top_to_bottom(tmp_path: Path, redis: RedisServer) -> None:
+    readme = Readme(tmp_path, redis)
+    blocks = re.findall(r"^```python\n(.*?)^```|((?:^ {4}\S[^\n]*\n)+)", TEXT["README.md"], re.MULTILINE | re.DOTALL)
+    assert len(blocks) > 10
+    for code, lines in blocks:
+        readme.run(code or lines)
 
 
 def test_the_make_targets_the_readme_names_are_there() -> None:
