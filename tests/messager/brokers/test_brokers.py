@@ -9,7 +9,7 @@ import pytest
 
 from messager import MemoryBroker, PublishError, RedisBroker, channels
 from messager.brokers import Broker, MqttBroker, PubSub
-from messager.brokers.redis import server
+from messager.brokers.redis.server import Server
 from messager.errors import BrokerUnavailable
 from messager.testing import RedisServer, free_port
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, carried, told, until
@@ -180,9 +180,7 @@ async def test_a_redis_out_of_reach_is_told_without_its_password() -> None:
     assert outcome[0].outcome == "not_sent"  # type: ignore[union-attr]
 
 
-async def test_a_server_that_does_not_answer_is_told_within_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert server.CONNECT_TIMEOUT < 5
-    monkeypatch.setattr(server, "CONNECT_TIMEOUT", 0.2)
+async def test_a_server_that_does_not_answer_is_told_within_five_seconds() -> None:
     ended = asyncio.Event()
 
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -194,6 +192,8 @@ async def test_a_server_that_does_not_answer_is_told_within_five_seconds(monkeyp
     silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     broker = RedisBroker.from_url(f"redis://127.0.0.1:{port}/0?db=3")
+    assert isinstance(broker._endpoint, Server) and broker._endpoint._timeout < 5
+    broker._endpoint._timeout = 0.2
     with pytest.raises(BrokerUnavailable):
         await broker.connect()
     await ended.wait()
