@@ -8,12 +8,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import pandas
-import polars
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -70,10 +68,10 @@ async def test_a_file_is_written_in_groups_of_rows(
     assert [data.row_group(at).num_rows for at in range(data.num_row_groups)] == groups
 
 
-PROGRAMS: dict[str, Callable[[Path], Any]] = {
-    "pandas": lambda path: pa.Table.from_pandas(pandas.read_parquet(path, dtype_backend="pyarrow")),
-    "polars": lambda path: polars.read_parquet(path).to_arrow(),
-    "duckdb": lambda path: duckdb.read_parquet(str(path)).to_arrow_table(),
+PROGRAMS: dict[str, Callable[[Any, Path], Any]] = {
+    "pandas": lambda pandas, path: pa.Table.from_pandas(pandas.read_parquet(path, dtype_backend="pyarrow")),
+    "polars": lambda polars, path: polars.read_parquet(path).to_arrow(),
+    "duckdb": lambda duckdb, path: duckdb.read_parquet(str(path)).to_arrow_table(),
 }
 
 
@@ -82,15 +80,15 @@ async def test_each_program_reads_every_value_of_a_file(log: EventLog, tmp_path:
     of = await hostile(log)
     path = tmp_path / "x.parquet"
     await write(log, "e1", path)
-    found = PROGRAMS[program](path)
+    found = PROGRAMS[program](import_module(program), path)
     assert found.to_pylist() == (await table(log, of, events=True)).to_pylist()
     assert pa.types.is_timestamp(found.schema.field("time").type)
 
 
-READERS: dict[str, Callable[[Path], Any]] = {
-    "pandas": lambda path: pandas.read_csv(path, dtype_backend="pyarrow")["payload"].to_list(),
-    "polars": lambda path: polars.read_csv(path)["payload"].to_list(),
-    "duckdb": lambda path: [row[0] for row in duckdb.read_csv(str(path)).project("payload").fetchall()],
+READERS: dict[str, Callable[[Any, Path], Any]] = {
+    "pandas": lambda pandas, path: pandas.read_csv(path, dtype_backend="pyarrow")["payload"].to_list(),
+    "polars": lambda polars, path: polars.read_csv(path)["payload"].to_list(),
+    "duckdb": lambda duckdb, path: [row[0] for row in duckdb.read_csv(str(path)).project("payload").fetchall()],
 }
 
 
@@ -99,7 +97,7 @@ async def test_each_program_reads_the_texts_of_a_csv_file(log: EventLog, tmp_pat
     said = ["one, two", 'a "quoted" word', "two\nlines", "\u65e5\u672c", '{"content": "x"}', " spaces "]
     await filled(log, [sent(at, text.encode()) for at, text in enumerate(said)])
     await csv_format.write(log, "e1", tmp_path / "x.csv")
-    assert READERS[program](tmp_path / "x.csv") == said
+    assert READERS[program](import_module(program), tmp_path / "x.csv") == said
 
 
 async def test_csv_has_the_same_values_as_text(log: EventLog, tmp_path: Path) -> None:
@@ -160,6 +158,8 @@ async def test_a_folder_has_each_row_once_under_its_value(log: EventLog, tmp_pat
 
 
 async def test_duckdb_reads_a_folder_by_its_marks(log: EventLog, tmp_path: Path) -> None:
+    import duckdb
+
     await phased(log)
     await write_parts(log, "e1", tmp_path / "lake", "mark", messages=True)
     query = f"SELECT count(*) FROM read_parquet('{tmp_path}/lake/**/*.parquet', hive_partitioning = true)"
