@@ -113,27 +113,29 @@ class Doubled(dict[str, Any]):
         """All keys with their values, as they are written."""
 
 
-def read(text: str) -> Any:
+def read(text: str | bytes) -> Any:
     """Return a decoded value that `written` writes as it was, except for white space and escapes.
 
     Raises `ValueError` and `RecursionError`, as `json.loads`.
     """
-    return json.loads(text, parse_float=Number, parse_int=_int, object_pairs_hook=_object)
+    return json.loads(text, parse_float=Number, parse_int=int_of, object_pairs_hook=_object)
 
 
-def written(value: Any) -> str:
+def written(value: Any, *, ascii: bool = False) -> str:
     """Return the JSON text of a value that `read` returned. Raises `RecursionError`."""
     if isinstance(value, Number):
         return repr(value)
     if isinstance(value, list):
-        return f"[{', '.join(map(written, value))}]"
+        return f"[{', '.join(written(inner, ascii=ascii) for inner in value)}]"
     if isinstance(value, dict):
         pairs = value.pairs if isinstance(value, Doubled) else value.items()
-        return f"{{{', '.join(f'{json.dumps(key, ensure_ascii=False)}: {written(inner)}' for key, inner in pairs)}}}"
-    return json.dumps(value, ensure_ascii=False)
+        texts = (f"{json.dumps(key, ensure_ascii=ascii)}: {written(inner, ascii=ascii)}" for key, inner in pairs)
+        return f"{{{', '.join(texts)}}}"
+    return json.dumps(value, ensure_ascii=ascii)
 
 
-def _int(text: str) -> int | Number:
+def int_of(text: str) -> int | Number:
+    """Return the integer that a text of JSON writes; -0, which `int` would write as 0, as a `Number`."""
     return Number(text) if text == "-0" else int(text)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..db.codes import FROM_DERIVED
 from ..errors import StoreError
 from ..json_path import Steps, Wildcard, may_hold_json, parse
+from ..json_text import Number, int_of, written
 from ..log.event import Event, NewEvent
 from ..recording.derived_ids import DEFAULT_SENDER, DerivedIds
 
@@ -23,8 +24,8 @@ _QUOTING = frozenset(("reason", "error"))
 class PathRedactor:
     """Replaces the values at the paths of a payload by "[redacted]".
 
-    A payload without these paths is returned unchanged, byte for byte; any other is encoded again with
-    `json.dumps`. A payload that is not JSON is replaced as a whole. Raises `StoreError` for no path or a wrong
+    A payload without these paths is returned unchanged, byte for byte; any other is encoded again, with
+    numbers as they are. A payload that is not JSON is replaced as a whole. Raises `StoreError` for no path or a wrong
     one.
     """
 
@@ -47,7 +48,7 @@ class PathRedactor:
             if cleaned is data and not duplicate:
                 return payload
             self.changed += 1
-            return json.dumps(cleaned).encode()
+            return written(cleaned, ascii=True).encode()
         except (ValueError, RecursionError):
             self.changed += 1
             self.unreadable += 1
@@ -63,7 +64,8 @@ class PathRedactor:
 def loads(text: str | bytes) -> tuple[Any, bool]:
     """Return the decoded JSON and whether an object in it has a duplicate key.
 
-    Decoding drops the first value of a duplicate key, so such a text must be encoded again even if unchanged.
+    Decoding drops the first value of a duplicate key, so such a text must be encoded again even if unchanged: by
+    `written`, so that numbers stay as they are.
     """
     duplicate = False
 
@@ -73,7 +75,7 @@ def loads(text: str | bytes) -> tuple[Any, bool]:
         duplicate = duplicate or len(found) != len(pairs)
         return found
 
-    return json.loads(text, object_pairs_hook=as_dict), duplicate
+    return json.loads(text, parse_float=Number, parse_int=int_of, object_pairs_hook=as_dict), duplicate
 
 
 def _without(data: Any, steps: Steps, at: int) -> Any:
@@ -109,7 +111,7 @@ def _without_inside(text: str, steps: Steps, at: int) -> str:
     except (ValueError, RecursionError):
         return text
     cleaned = _without(inner, steps, at)
-    return text if cleaned is inner and not duplicate else json.dumps(cleaned)
+    return text if cleaned is inner and not duplicate else written(cleaned, ascii=True)
 
 
 def redactor(*paths: str, sender: Sequence[str] = DEFAULT_SENDER) -> Callable[[NewEvent], NewEvent]:

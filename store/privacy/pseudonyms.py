@@ -15,6 +15,7 @@ from typing import Any
 
 from messager import channels
 
+from ..json_text import written
 from .json_paths import BLANK, loads
 
 AGENT_KEYS = frozenset(
@@ -173,7 +174,9 @@ class Pseudonyms:
             new = self.value(data, msg_id)
         except RecursionError:
             return self.text(text).encode()
-        return payload if not duplicate and new == data and repr(new) == repr(data) else json.dumps(new).encode()
+        return (
+            payload if not duplicate and new == data and repr(new) == repr(data) else written(new, ascii=True).encode()
+        )
 
     def value(self, data: Any, msg_id: str | None = None, *, of_agent: bool = False) -> Any:
         """Return a decoded JSON value with ids and names replaced; `of_agent` if it belongs to one of `AGENT_KEYS`."""
@@ -204,7 +207,7 @@ class Pseudonyms:
             try:
                 inner, duplicate = loads(text)
                 new = self.value(inner, msg_id, of_agent=of_agent)
-                return text if not duplicate and new == inner and repr(new) == repr(inner) else json.dumps(new)
+                return text if not duplicate and new == inner and repr(new) == repr(inner) else written(new, ascii=True)
             except (ValueError, RecursionError):
                 pass
         return str(self.agent(text)) if of_agent else self.text(text)

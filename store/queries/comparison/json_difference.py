@@ -75,9 +75,14 @@ class Rules:
             yield Found([], a, b)
 
     def _objects(self, a: dict[str, Any], b: dict[str, Any], state: PathState) -> Iterator[Found]:
-        if self._exact and (isinstance(a, Doubled) or isinstance(b, Doubled)) and written(a) != written(b):
+        is_equal = True
+        for found in self._by_key(a, b, state):
+            is_equal = False
+            yield found
+        if is_equal and self._exact and (isinstance(a, Doubled) or isinstance(b, Doubled)) and written(a) != written(b):
             yield Found([], a, b)
-            return
+
+    def _by_key(self, a: dict[str, Any], b: dict[str, Any], state: PathState) -> Iterator[Found]:
         for key, one in a.items():
             below = state.child(key)
             if key in b:

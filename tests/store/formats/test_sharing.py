@@ -116,11 +116,12 @@ async def test_no_two_agents_share_a_pseudonym_and_none_has_that_of_another() ->
 
 async def test_what_was_redacted_has_no_pseudonym(log: EventLog, tmp_path: Path) -> None:
     of = await log.create_experiment("e1")
-    payload = b'{"sender": "Alice", "to": {"name": "Bob", "id": 7}}'
+    payload = b'{"sender": "Alice", "to": {"name": "Bob", "id": 7}, "n": [1e400, -0, 1.50]}'
     await log.append(await log.register(of, role="tap"), [sent(1, payload, from_id="Alice", to_id="Bob")])
     how: dict[str, Any] = {"paths": ["sender", "to.*"], "pseudonymise": True}
     _, [line], _ = await shared_lines(log, tmp_path / "a.jsonl", **how)
-    assert json.loads(line["payload"]) == {"sender": "[redacted]", "to": {"name": "[redacted]", "id": "[redacted]"}}
+    shared = '{"sender": "[redacted]", "to": {"name": "[redacted]", "id": "[redacted]"}, "n": [1e400, -0, 1.50]}'
+    assert line["payload"] == shared, "numbers as they were recorded"
 
 
 def test_what_is_nobody_stays() -> None:
