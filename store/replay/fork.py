@@ -39,6 +39,7 @@ from ..queries.comparison.match import Match
 from .copier import Copier
 from .flow_control import FlowControl
 from .fork_report import ForkReport
+from .guard import Guard
 from .lockstep.announcing import Announcing
 from .lockstep.cast import Live
 from .lockstep.play import Agents, LiveAgents
@@ -50,6 +51,7 @@ from .lockstep.watchdog import Watchdog
 from .prefix_source import PrefixSource, load_prefix
 from .real_thread import RealThread
 from .recorder_thread import RecorderThread
+from .report import ReplayReport
 from .virtual_time import VirtualLoop
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
 PRESETS: dict[str, tuple[str, ...]] = {"agentsociety": ("exps:*:user-payback", "exps/*/user-payback")}
 """Channels whose recorded messages are not published, by name. AgentSociety's driver counts paybacks: repeated ones
 would end surveys that are live."""
+
+REMEDY = "Leave its channel out with --exclude, so that it is copied and not published"
 
 logger = logging.getLogger("messager_store")
 
@@ -236,6 +240,7 @@ class Fork:
             begun=source.begun,
             released_on=self._is_published,
         )
+        self._delivery_meta = source.plan.delivery_meta
         report = self.report
         report.parent, report.cursor = source.parent.exp_id, str(source.cut.cursor)
         report.events, report.excluded, report.cast = len(source.cut.keys), source.cut.excluded, self.lockstep.report
@@ -301,6 +306,8 @@ class Fork:
         self._advance()
         flow = FlowControl(self._broker)
         await flow.begin()
+        guard = Guard(self._broker, flow, ReplayReport(self._into, None), False, False, remedy=REMEDY)
+        guard.refuse_large(one for one in lockstep.recording.messages if key(one) not in lockstep.cast.expected)
         with Watchdog(self._patience):
             async with (
                 Announcing(
@@ -317,7 +324,7 @@ class Fork:
                     async for batch in batches:
                         copier.release(batch)
                         observer.published([(self._map(entry.channel or ""), entry.payload) for entry in batch])
-                        await self._publish(batch, flow)
+                        await self._publish(batch, flow, guard)
                         self._advance()
                 except BaseException as error:
                     self._end(error)  # while the others can be told
@@ -371,15 +378,17 @@ class Fork:
                 found.update(map(key, part.marks))
         return found
 
-    async def _publish(self, batch: Sequence[Event], flow: FlowControl) -> None:
+    async def _publish(self, batch: Sequence[Event], flow: FlowControl, guard: Guard) -> None:
         wire = [(self._map(entry.channel or ""), entry.payload) for entry in batch]
         begin = 0
         while begin < len(wire):
             end = flow.together(wire, begin)
             part = wire[begin:end]
             await flow.spend(part)
+            guard.refuse_copies(batch[begin:end], part)
             if isinstance(self._broker, Retaining):
-                results: Sequence[Any] = await self._broker.publish_as(part, [entry.meta for entry in batch[begin:end]])
+                how = [self._delivery_meta(entry) for entry in batch[begin:end]]
+                results: Sequence[Any] = await self._broker.publish_as(part, how)
             else:
                 results = await self._broker.publish(part)
             failed = next((result for result in results if isinstance(result, Exception)), None)

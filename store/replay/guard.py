@@ -7,13 +7,16 @@
 | a payload whose copies for one subscriber exceed that limit together          | `refuse_unsafe`      | `force`       |
 | no speed and no rate, at a broker that does not report what subscribers read  | `refuse_unsafe`      |               |
 
+A fork has no rate: its live agents set the pace. The conditions on payloads apply to it (`refuse_large`,
+`refuse_copies`).
+
 Invalid arguments are refused by `Replay` itself and by `plan.make_plan`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from messager import channels
@@ -37,6 +40,8 @@ class Guard:
     """The requested speed and rate: without either, the replay is limited by flow control alone."""
     force: bool
     into_live: bool
+    remedy: str = "Leave it out with --exclude, --since and --until, or publish it with --force"
+    """What to do about a payload."""
 
     @property
     def refusal(self) -> str:
@@ -62,24 +67,36 @@ class Guard:
     async def refuse_oversized(self, plan: Plan) -> None:
         """Refuse a payload that is larger than the output buffer of a subscriber may be."""
         most = self.flow.largest_payload
-        if self.force or most is None or plan.payload_bytes <= most:
+        if most is not None and plan.payload_bytes > most:
+            async for page in plan.pages(above=most):
+                self.refuse_large(page)
+
+    def refuse_large(self, messages: Iterable[Event]) -> None:
+        """Refuse such a payload among messages that are in memory."""
+        most = self.flow.largest_payload
+        if self.force or most is None:
             return
-        async for page in plan.pages(above=most):
-            raise ReplayRefused(
-                f"the payload of {page[0].cursor} has {len(page[0].payload):,} bytes: above {most:,} the broker "
-                "disconnects subscribers. Leave it out with --exclude, --since and --until, or publish it with --force"
-            )
+        for entry in messages:
+            if len(entry.payload) > most:
+                raise ReplayRefused(
+                    f"the payload of {entry.cursor} has {len(entry.payload):,} bytes: above {most:,} the broker "
+                    f"disconnects subscribers. {self.remedy}"
+                )
 
     def refuse_unsafe(self, batch: Sequence[Event] = (), wire: Sequence[Message] = ()) -> None:
         """Refuse unlimited speed without flow control, and payloads whose copies for one subscriber are too large."""
         if self.report.requested_speed is None:
             self.refuse_unlimited()
+        self.refuse_copies(batch, wire)
+
+    def refuse_copies(self, batch: Sequence[Event], wire: Sequence[Message]) -> None:
+        """Refuse payloads whose copies for one subscriber are too large."""
         if self.force or not wire or (at := self.flow.cut_off(wire)) is None:
             return
         raise ReplayRefused(
             f"the payload of {batch[at].cursor} has {len(batch[at].payload):,} bytes, and one subscriber may get it "
             f"{self.flow.copies(wire[at][0])} times: above {self.flow.largest_payload:,} bytes in total the broker "
-            "disconnects it. Leave the payload out with --exclude, --since and --until, or publish it with --force"
+            f"disconnects it. {self.remedy}"
         )
 
     def refuse_unlimited(self) -> None:

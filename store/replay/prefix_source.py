@@ -19,13 +19,15 @@ from .guard import feedback
 from .lockstep.cut import Cut, closed_cut
 from .lockstep.recording import Recording
 from .lockstep.schedule import Key
-from .plan import make_plan
+from .plan import Plan, make_plan
 
 
 @dataclass(slots=True)
 class PrefixSource:
     """An experiment in memory, and the part of it that a fork repeats."""
 
+    plan: Plan
+    """The messages before the point."""
     parent: Experiment
     recording: Recording
     """The whole experiment; its messages are those before the point."""
@@ -72,7 +74,7 @@ async def load_prefix(
         if bound is None or bound > end:
             raise StoreError("the start of a fork is after its point: exchange them")
         begun = closed_cut(recording, bound).keys
-    return PrefixSource(of, recording, cut, begun)
+    return PrefixSource(plan, of, recording, cut, begun)
 
 
 async def _bound(log: EventLog, of: Experiment, point: Point) -> Cursor | None:

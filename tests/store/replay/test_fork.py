@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from messager import MemoryBroker, Messager
-from messager.brokers import Broker
+from messager import MemoryBroker, Messager, MessageRecord
+from messager.brokers import Broker, OutputLimits
 from messager_store import Event, EventLog, NewEvent, Recorder
-from messager_store.errors import StoreError
+from messager_store.errors import ReplayRefused, StoreError
 from messager_store.log.event import Cursor
 from messager_store.log.lineage import parent_of
 from messager_store.queries.comparison.match import Match
@@ -417,3 +417,47 @@ async def test_a_strict_recorder_records_a_fork_as_well(parent: EventLog) -> Non
     async with fork(parent, recorder={"durability": "strict"}) as forked:
         await forked.play(society())
     await check_fork(parent, "exp-1", "exp-2", AT)
+
+
+class Limited(MemoryBroker):
+    """Broker that disconnects a subscriber for which more than 1 MB waits."""
+
+    async def output_limits(self) -> OutputLimits:
+        return OutputLimits(1 << 20, None)
+
+
+async def test_a_payload_that_would_cut_subscribers_off_is_not_published(log: EventLog) -> None:
+    payloads = ((b"x" * 10, "a"), (b"x" * 600_000, "b"), (b"x" * 2_000_000, "c"))
+    await filled(log, [sent(n, *one) for n, one in enumerate(payloads, 1)], "exp-1")
+    broker = Limited()
+    async with Messager(broker, "listener") as listener:
+        await listener.subscribe_and_start_listening(["*", "?"])
+        for into, options, refused in (
+            ("exp-2", {}, r"3:1:3 has 2,000,000 bytes: above [0-9,]+ the .* with --exclude"),
+            ("exp-3", {"exclude": "c"}, r"2:1:2 has 600,000 bytes, and one subscriber may get it 2 times: .*--exclude"),
+        ):
+            async with fork(log, into, at=None, live=None, broker=broker, **options) as forked:
+                with pytest.raises(ReplayRefused, match=refused):
+                    await forked.run()
+            assert (await log.experiment(into)).meta["prefix"].startswith("stopped: ")
+        async with fork(log, "exp-4", at=None, live=None, broker=broker, exclude=["b", "c"]) as forked:
+            assert (await forked.run()).complete
+        assert {len(message["data"]) for message in await listener.fetch_messages()} == {10}
+
+
+async def test_a_fork_delivers_as_a_replay_does(log: EventLog) -> None:
+    told: list[Any] = []
+
+    class Retaining(MemoryBroker):
+        def publish_as(self, messages: Any, how: Any) -> Any:
+            told.extend(how)
+            return super().publish(messages)
+
+    async with Recorder(log, "exp-1") as recorder:
+        recorder.connected("mqtt://host", recorder.clock, None)
+        for meta in (None, {"qos": 0}, {"retained": True}):
+            recorder.after(MessageRecord("sent", recorder.clock.now(), "a/b", b"x", meta=meta))
+    await Replay(log, "exp-1", Retaining(), rate=1000).run()
+    async with fork(log, at=None, live=None, broker=Retaining()) as forked:
+        await forked.run()
+    assert told[:3] == told[3:] == [{"qos": 1}, {"qos": 0}, {"qos": 1, "retained": True}]
