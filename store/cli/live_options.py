@@ -116,7 +116,7 @@ def show_cast(report: CastReport, *, stopped: bool = False) -> None:
         if others:
             click.echo(f"\nand {plural(others, 'more divergence')}: see live.divergences with --json")
     for note in report.notes:
-        click.secho(note, fg="yellow", err=True)
+        click.secho(safe(note), fg="yellow", err=True)
 
 
 def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:

@@ -311,7 +311,9 @@ class Fork:
         with Watchdog(self._patience):
             async with (
                 Announcing(
-                    self._broker, self._into, lockstep.presence, kind_of(self._broker.url), failed=lockstep.stop
+                    *(self._broker, self._into, lockstep.presence, kind_of(self._broker.url)),
+                    failed=lockstep.stop,
+                    note=lockstep.report.notes.append,
                 ) as announcing,
                 lockstep.observer(self._broker) as observer,
                 aclosing(lockstep.releases()) as batches,

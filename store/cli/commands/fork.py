@@ -100,6 +100,7 @@ async def command(
     """
     from ...replay.fork import Fork
     from ...replay.lockstep.run import LiveAgentFailed, LockstepStopped
+    from ...replay.lockstep.run_key import who_needs_it
 
     match = given_match(ignore, shape, tolerance, bytes_only)
     stopped: str | None = None
@@ -132,6 +133,7 @@ async def command(
                         if not as_json and agents is not None:
                             progress.clear()
                             note(f"waiting for live programs: MESSAGER_REPLAY={of.exp_id}, exp_id {into}")
+                            note(who_needs_it(into))
                         await fork.run()
                 except (LockstepStopped, LiveAgentFailed) as error:
                     stopped = str(error)

@@ -110,6 +110,7 @@ async def command(
     5 s and 1 min of recorded time, + and - change the speed, q ends the replay and ? lists the keys.
     """
     from ...replay import Replay, checked_rate, checked_speed
+    from ...replay.lockstep.run_key import who_needs_it
 
     reason = "a replay publishes every message of its range: leave it out"
     filters.refuse("after", "limit", "last_per", "context", reason=reason)
@@ -125,6 +126,7 @@ async def command(
                 note(
                     f"live programs with the exp_id {exp_id} join with MESSAGER_REPLAY={of.exp_id} in their environment"
                 )
+                note(who_needs_it(exp_id))
         with ReplayProgress(subscribers=subscribers, quiet=dry_run) as progress:
             replay = Replay(
                 log,

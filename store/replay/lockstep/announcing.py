@@ -1,15 +1,15 @@
 """Announcements of live programs: which part each of their Messagers plays, and what it is subscribed to.
 
-They travel on the channel `messager-replay:{exp_id}` of the live experiment, as JSON objects: `{"part", "patterns"}`
-when a Messager has subscribed, and `{"who": true}`, which every program answers, when a program starts. A replay that
-publishes recorded messages says `{"live": [parts]}`: nobody waits for the others, which it plays from the recording. A
-program of a fork that stops, or the fork itself, says `{"stopped": reason}`, with the divergence (see `stop_notice`).
+They travel on the channel `messager-replay:{exp_id}` of the live experiment, signed (`signing`), with JSON objects as
+content: `{"part", "patterns"}` when a Messager has subscribed, and `{}` of a program that has nothing to say yet. A
+replay that publishes recorded messages says `{"live": [parts]}`: nobody waits for the others, which it plays from the
+recording. A program of a fork that stops, or the fork itself, says `{"stopped": reason}`, with the divergence (see
+`stop_notice`). Whoever hears of a program for the first time tells it everything again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -20,12 +20,17 @@ from messager.brokers.kind import BrokerKind
 from messager.errors import MessagerError, PublishError
 
 from ...errors import ReplayFailed, StoreError
+from ...text import plural
 from .presence import Presence
+from .run_key import RunKey, who_needs_it
+from .signing import Signer
 
 POLL_S = 1.0
 CHANNEL = "messager-replay:"
 """Beginning of the channels of announcements."""
 _CHANNEL = CHANNEL.encode()
+MOST_PARTS = 100_000
+"""Parts of others that are remembered."""
 LOST = "the other live programs can no longer be heard"
 
 
@@ -37,7 +42,8 @@ def is_announcement(channel: bytes) -> bool:
 class Announcing:
     """Announcements of this process and of others, for one live experiment. An async context manager.
 
-    An announcement that could not be published is repeated. `failed` is called if the others can no longer be heard.
+    An announcement that could not be published is repeated. `failed` is called if the others can no longer be heard,
+    and `note` at the end with a line on announcements that were refused, if there were any.
     """
 
     def __init__(
@@ -48,12 +54,17 @@ class Announcing:
         kind: BrokerKind,
         *,
         failed: Callable[[StoreError], None],
+        note: Callable[[str], None],
     ) -> None:
         self.broker = broker
         """Broker of the next subscription; `use` changes it at once."""
         self._presence = presence
         self._kind = kind
         self._failed = failed
+        self._note = note
+        self._exp_id = exp_id
+        self._key = RunKey(exp_id)
+        self._signer: Signer | None = None  # None before the first start
         self._untold = False  # an announcement could not be published
         self._channel = f"{CHANNEL}{exp_id}"
         self._own: dict[str, list[str]] = {}
@@ -66,6 +77,7 @@ class Announcing:
         self._pubsub: PubSub | None = None
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+        self._turn = asyncio.Lock()  # announcements arrive in the order of their numbers
         self._telling: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Announcing:
@@ -74,23 +86,26 @@ class Announcing:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def start(self, live: Iterable[str] | None = None) -> None:
-        """Subscribe, and ask who is there. May be called again.
+    async def start(self, live: Iterable[str] | None = None) -> bool:
+        """Subscribe, tell what there is to tell, and hear from the others. Return False if that was done before.
 
         A replay that publishes recorded messages gives the keys of the parts that are `live`, and says so to everybody.
+        Raises `StoreError` if the key of the run cannot be used.
         """
         async with self._starting:
-            if self._task is None:
-                self._live = None if live is None else list(live)
-                await self._subscribe()
-                await self._tell({"who": True})
-                await self._tell_live()
+            if self._task is not None:
+                return False
+            self._live = None if live is None else list(live)
+            self._signer = Signer(self._exp_id, self._key.open())
+            await self._subscribe()
+            await self._tell_own()
+            return True
 
     async def announce(self, key: str, patterns: list[str]) -> None:
-        """Announce a Messager of this process."""
+        """Announce a Messager of this process. Raises as `start` does."""
         self._own[key] = patterns
-        await self.start()
-        await self._tell({"part": key, "patterns": patterns})
+        if not await self.start():
+            await self._tell({"part": key, "patterns": patterns})
 
     def stopped(self, notice: dict[str, Any]) -> None:
         """Tell the others that this process stops, unless another one has stopped before."""
@@ -106,7 +121,7 @@ class Announcing:
             if broker is self.broker:
                 return
             listening = self._task is not None
-            await self.close()
+            await self._unsubscribe()
             self.broker = broker
             if listening:
                 try:
@@ -115,8 +130,24 @@ class Announcing:
                 except MessagerError as error:
                     self._failed(ReplayFailed(f"{LOST}: {error}"))
 
+    def refusals(self) -> str | None:
+        """Return a line on announcements that were refused; None if there were none."""
+        if self._signer is None or not self._signer.refused:
+            return None
+        return (
+            f"{plural(self._signer.refused, 'announcement')} of {self._exp_id} refused: forged, repeated, or without "
+            f"the key; {who_needs_it(self._exp_id)}"
+        )
+
     async def close(self) -> None:
         """End the subscription, after what is still to be told."""
+        await self._unsubscribe()
+        self._key.close()
+        if self._signer is not None and (refused := self.refusals()) is not None:
+            self._note(refused)
+            self._signer.refused = 0
+
+    async def _unsubscribe(self) -> None:
         await asyncio.gather(*self._telling, return_exceptions=True)
         task, self._task = self._task, None
         if task is not None:
@@ -127,6 +158,8 @@ class Announcing:
             await pubsub.aclose()
 
     async def _subscribe(self) -> None:
+        assert self._signer is not None
+        self._signer.begin()
         pubsub = self.broker.pubsub()
         try:
             await pubsub.psubscribe(channels.literal(self._channel))
@@ -138,33 +171,37 @@ class Announcing:
         self._task.add_done_callback(self._ended)
 
     async def _again(self) -> None:
-        """Ask and tell again: others may have spoken meanwhile, and have asked."""
+        """Tell everything again: others may not have heard it."""
         self._untold = False
-        await self._tell({"who": True})
         await self._tell_own()
 
     async def _tell_own(self) -> None:
-        for key, patterns in list(self._own.items()):  # more may be announced meanwhile
-            await self._tell({"part": key, "patterns": patterns})
-        await self._tell_live()
-        if self._stop is not None:
-            await self._tell(self._stop)
-
-    async def _tell_live(self) -> None:
+        contents: list[dict[str, Any]] = [{"part": key, "patterns": self._own[key]} for key in self._own]
         if self._live is not None:
-            await self._tell({"live": self._live})
+            contents.append({"live": self._live})
+        if self._stop is not None:
+            contents.append(self._stop)
+        for content in contents or [{}]:
+            await self._tell(content)
 
-    async def _tell(self, data: dict[str, Any]) -> None:
-        [result] = await self.broker.publish([(channels.encode(self._channel), json.dumps(data).encode())])
+    async def _tell(self, content: dict[str, Any]) -> None:
+        assert self._signer is not None
+        async with self._turn:
+            [result] = await self.broker.publish([(channels.encode(self._channel), self._signer.sign(content))])
         if isinstance(result, PublishError):
             self._untold = True
 
     async def _run(self, pubsub: PubSub) -> None:
+        assert self._signer is not None
         while True:
             message = await pubsub.get_message(timeout=POLL_S)
             if message is not None and message["type"] == "pmessage":
-                await self._told(message["data"])
-            elif self._untold or (message is not None and message["type"] == "gap"):
+                await self._told(self._signer, message["data"])
+                await asyncio.sleep(0)  # others may run, however many there are
+            elif message is not None and message["type"] == "gap":
+                self._signer.begin()
+                await self._again()
+            elif self._untold:
                 await self._again()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -173,25 +210,39 @@ class Announcing:
             failed.__cause__ = error
             self._failed(failed)
 
-    async def _told(self, payload: bytes) -> None:
-        try:
-            data = json.loads(payload)
-        except (ValueError, RecursionError):
+    async def _told(self, signer: Signer, payload: bytes) -> None:
+        told = signer.read(payload)
+        if told is None:
             return
-        if not isinstance(data, dict):
-            return
-        if data.get("who"):
+        if told.content and not self._heard(told.content):
+            signer.refused += 1
+        if told.unknown:
             await self._tell_own()
-        elif isinstance(data.get("stopped"), str):
-            if self._stop is None:
-                self._stop = data
-                self.on_stopped(data)
-        elif isinstance(data.get("live"), list):
-            self.replayed = True
-            self._presence.only(set(map(str, data["live"])))
-        elif data.get("part") not in self._own and isinstance(data.get("patterns"), list):
-            patterns = [str(pattern) for pattern in data["patterns"]]
-            self._presence.announced(str(data.get("part")), partial(_hears, self._kind, patterns))
+
+    def _heard(self, content: dict[str, Any]) -> bool:
+        """Note what another program says. Return False if it has not the form of an announcement."""
+        match content:
+            case {"stopped": str()}:
+                if self._stop is None:
+                    self._stop = content
+                    self.on_stopped(content)
+            case {"live": [*live]} if all(isinstance(key, str) for key in live):
+                self.replayed = True
+                self._presence.only(set(live))
+            case {"part": str(part), "patterns": [*patterns]} if all(map(_is_pattern, patterns)):
+                known = part in self._presence.remote
+                if part not in self._own and (known or len(self._presence.remote) < MOST_PARTS):
+                    self._presence.announced(part, partial(_hears, self._kind, patterns))
+            case _:
+                return False
+        return True
+
+
+def _is_pattern(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(channels.encode(value))
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
 
 
 def _hears(kind: BrokerKind, patterns: list[str], channel: bytes) -> bool:

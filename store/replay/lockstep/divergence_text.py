@@ -39,7 +39,7 @@ def divergence_lines(one: Divergence, others: Iterable[Divergence] = ()) -> list
         lines.append((role, f"  {role:<9} {'(nothing)' if text is None else _cut(text, start)}"))
     if recorded is not None and said is not None and recorded != said:
         marker = f"  {'':<9} {' ' * (at - start + (1 if start else 0))}^"
-        lines.append(("mark", f"{marker} {one.path}" if one.path else marker))
+        lines.append(("mark", f"{marker} {safe(one.path)}" if one.path else marker))
     return lines + [("key", f"  {label:<9} {text}") for label, text in key_differences(one, others)]
 
 

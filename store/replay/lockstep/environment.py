@@ -139,6 +139,7 @@ class Run:
             lockstep.presence,
             kind_of(messager.broker.url),
             failed=lambda error: say(str(error)),
+            note=say,
         )
         if isinstance(lockstep, PrefixLockstep):
             lockstep.stop_together(self._announcing)

@@ -28,17 +28,22 @@ async def joined(
     not. Programs that play somebody else, or are not subscribed, are noted in the report at the end. Raises
     `ReplayFailed` if nobody came for any of the parts.
     """
-    announcing = Announcing(broker, exp_id, lockstep.presence, kind_of(broker.url), failed=lockstep.stop)
+    announcing = Announcing(
+        *(broker, exp_id, lockstep.presence, kind_of(broker.url)),
+        failed=lockstep.stop,
+        note=lockstep.report.notes.append,
+    )
     async with announcing, lockstep.observer(broker) as observer:
         remote = [part for part in lockstep.cast.parts if part.key not in lockstep.gates]
         if remote:
             await announcing.start(part.key for part in lockstep.cast.parts)
             if without_messager:
-                lockstep.presence.unannounced(remote)
+                lockstep.unannounced(remote)
             else:
                 await lockstep.until_there(remote)
                 if not lockstep.gates and not any(part.key in lockstep.presence.remote for part in remote):
-                    raise ReplayFailed(_nobody_came(lockstep, exp_id, remote))
+                    why = _nobody_came(lockstep, exp_id, remote), announcing.refusals()
+                    raise ReplayFailed(". ".join(filter(None, why)))
         yield observer
         if others := _others(lockstep):
             lockstep.report.notes.append(

@@ -24,6 +24,7 @@ from messager.gate import Gated
 from messager.record import MessageRecord
 
 from ...queries.comparison.match import Match
+from ...text import safe
 from .announcing import Announcing
 from .cast import Live, Wire
 from .following import Following
@@ -43,9 +44,9 @@ class PrefixDiverged(LockstepStopped):
     def __init__(self, divergence: Divergence) -> None:
         which = "a message" if divergence.index is None else f"message {divergence.index + 1} of {divergence.of}"
         what = {"missing": "was not said", "unexpected": "is not in the recording"}.get(divergence.kind, "differs")
-        at = f" (at {divergence.path})" if divergence.path else ""
+        at = f" (at {safe(divergence.path)})" if divergence.path else ""
         super().__init__(
-            f"the fork stopped: {which} of {divergence.part} on {divergence.channel} {what}{at}. Make "
+            f"the fork stopped: {which} of {safe(divergence.part)} on {safe(divergence.channel)} {what}{at}. Make "
             "the agents repeat the recording, give a `match` that accepts the difference, or fork at an earlier point."
         )
         self.divergence = divergence
@@ -352,9 +353,12 @@ class PrefixLockstep(Lockstep):
         there = self.gates.keys() | self.presence.remote.keys()
         return [part for part in self.cast.parts if part.key in waited - there]
 
+    def needs(self, part: Part) -> bool:
+        return bool(part.sayings or (part.receptions and not self.gates))
+
     def _leave_out(self, part: Part) -> bool:
         """Return whether a part is not waited for; nobody waits for its subscription either, then."""
-        needed = bool(part.sayings or (part.receptions and not self.gates))
+        needed = self.needs(part)
         if not needed:
             self.presence.left(part)
         return not needed

@@ -10,6 +10,7 @@ from ...log.event import Event
 
 KEPT = 100
 """Divergences that are kept; the others are only counted."""
+KINDS = ("different", "missing", "unexpected", "late", "early")
 
 
 @dataclass(slots=True)
@@ -17,8 +18,7 @@ class Divergence:
     """One message that differs from the recording, is missing, or was not expected."""
 
     kind: str
-    """`different`, `missing`, `unexpected`, `late`: said after it had been given up, or `early`: said without what
-    had been heard before it."""
+    """One of `KINDS`. `late`: said after it had been given up; `early`: said without what had been heard before it."""
     part: str
     """The live Messager, named by its agents."""
     agent: Any
@@ -104,11 +104,13 @@ class PartReport:
     """True for a program whose gate is in another process."""
     attached: bool = True
     """False if no live Messager took this part."""
+    absent: bool = False
+    """True if one was to take it, and none did. What was said in its place is unexpected."""
 
     @property
     def equal(self) -> bool:
-        """Return whether everything was said as in the recording, and nothing was given up before it was said."""
-        return not (self.different or self.missing or self.unexpected or self.late or self.early)
+        """Return whether a live agent said everything as in the recording, and nothing was given up before."""
+        return not (self.absent or self.different or self.missing or self.unexpected or self.late or self.early)
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from messager.hooks import LogHook
 from ...errors import StoreError
 from ...log.event import Event
 from ...queries.comparison.match import Match
+from ...text import plural
 from ..virtual_time import VirtualLoop
 from .cast import Cast, Live, Wire, make_cast, weak_receptions
 from .ending import QUIET_S, until_quiet
@@ -117,6 +118,7 @@ class Lockstep:
         self._released: set[Key] | None = None  # keys of the released messages, while `releases` runs
         self._silent: dict[tuple[str, str], tuple[int, int]] = {}
         """Senders that were waited for in vain: how often in a row, and how much came before the last such saying."""
+        self._unannounced: set[str] = set()  # keys of parts whose programs have no Messager
         self._ended: set[str] = set()  # keys of parts whose agents have returned
         self._failure: Exception | None = None
         self._verdicts: dict[str, Verdicts] = {}  # by key of the part
@@ -180,6 +182,15 @@ class Lockstep:
         if (awaited := self.awaited) is not None and awaited[0] is part:
             self._miss(*awaited)
         self._wake()
+
+    def unannounced(self, parts: Iterable[Part]) -> None:
+        """Note that these parts are played by programs that cannot announce themselves: what is said, they say."""
+        self._unannounced.update(part.key for part in parts)
+        self.presence.unannounced(parts)
+
+    def needs(self, part: Part) -> bool:
+        """Return whether a part must be played by a live program."""
+        return part.key not in self._unannounced
 
     def crashed(self, part: Part, error: BaseException) -> None:
         """Note that the task of a live agent raised: `releases` ends with `LiveAgentFailed`."""
@@ -275,7 +286,16 @@ class Lockstep:
                 named = ", ".join(map(channels.decode, unsubscribed))
                 self.report.notes.append(f"{part.label} has not subscribed to {named}, where the recorded one received")
             report.gated = report.elsewhere = part.key in self.presence.remote
-            report.attached = report.gated or report.matched + report.different > 0
+            spoken = report.matched + report.different
+            report.attached = report.gated or (spoken > 0 and part.key in self._unannounced)
+            report.absent = self.needs(part) and not report.attached
+            if report.absent and spoken:
+                self.report.notes.append(
+                    f"no live program plays {part.label}: {plural(spoken, 'message')} in its place came from others"
+                )
+                report.matched = report.different = 0
+                report.missing += spoken
+                report.unexpected += spoken
             for saying in part.sayings:
                 if saying.awaited and not saying.settled:
                     self._miss(part, saying)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from messager import MemoryBroker, Messager, PublishError, RedisBroker
-from messager.brokers import Broker, kind_of
+from messager.brokers import Broker, PubSub, kind_of
 from messager.testing import RedisServer
 from messager_store import EventLog, Recorder, Replay
 from messager_store.replay.lockstep import announcing
 from messager_store.replay.lockstep.announcing import Announcing
 from messager_store.replay.lockstep.presence import Presence
+from messager_store.replay.lockstep.run_key import RunKey
+from messager_store.replay.lockstep.signing import Signer
 from tests.support import until
 from tests.support.redis_topologies import ask
 
@@ -84,8 +87,11 @@ class Known:
         self.presence = Presence([])
         self.failures: list[str] = []
         self.stops: list[str] = []
+        self.notes: list[str] = []
         self.announcing = Announcing(
-            broker, "e", self.presence, kind_of(broker.url), failed=lambda error: self.failures.append(str(error))
+            *(broker, "e", self.presence, kind_of(broker.url)),
+            failed=lambda error: self.failures.append(str(error)),
+            note=self.notes.append,
         )
         self.announcing.on_stopped = lambda notice: self.stops.append(notice["stopped"])
 
@@ -142,10 +148,13 @@ async def test_an_announcement_that_was_not_published_is_repeated(monkeypatch: p
 
 
 class Refusing(MemoryBroker):
-    """Publishes on another broker, but refuses the first announcement."""
+    """Another broker, but the first announcement is refused."""
 
     other: MemoryBroker
     refused = False
+
+    def pubsub(self) -> PubSub:
+        return self.other.pubsub()
 
     async def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
         if not self.refused and b"part" in messages[0][1]:
@@ -170,18 +179,132 @@ async def test_a_stop_is_told_once_to_all_and_to_those_that_ask_later() -> None:
     assert (first.stops, second.stops, late.stops) == ([], ["one"], ["one"])
 
 
+class Stranger:
+    """Somebody on the broker who hears everything, has no key, and says what it likes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.heard: list[bytes] = []
+        self._pubsub = broker.pubsub()
+
+    async def hear(self, part: str) -> None:
+        """Listen until a part is announced to somebody."""
+        await self._pubsub.psubscribe("messager-replay:e")
+        while not self.heard or json.loads(self.heard[-1][65:])["content"].get("part") != part:
+            message = await self._pubsub.get_message(timeout=1)
+            if message is not None and message["type"] == "pmessage":
+                self.heard.append(message["data"])
+
+    def forged(self, content: dict[str, Any]) -> bytes:
+        """Return an announcement to all whose names were heard, with a seal that is not of the key."""
+        names = [json.loads(payload[65:])["from"] for payload in self.heard]
+        fields = {"run": "e", "from": "f" * 16, "number": 1_000, "at": 2**62, "to": names, "content": content}
+        signer = Signer("e", b"another key" * 6)
+        return signer.sign(content)[:65] + json.dumps(fields).encode()
+
+    async def say(self, *payloads: bytes) -> None:
+        await self.broker.publish([(b"messager-replay:e", payload) for payload in payloads])
+
+    async def close(self) -> None:
+        await self._pubsub.aclose()
+
+
+FORGED = [
+    *({"stopped": "\x1b[31manything"}, {"live": []}, {"part": "1", "patterns": []}, {"part": "x", "patterns": ["*"]}),
+    *({}, {"part": "\ud800", "patterns": ["\ud800"]}, {"part": "1", "patterns": [5]}),
+]
+
+
 @pytest.mark.sqlite
-@pytest.mark.parametrize("payload", [b"[" * 100_000, b"{", b"5", b'{"part": 5, "patterns": 5}', b'{"stopped": 5}'])
-async def test_announcements_that_are_none_are_left_out(payload: bytes) -> None:
+async def test_a_stranger_can_neither_stop_nor_join_nor_remove_a_program(broker: Broker) -> None:
+    stranger = Stranger(broker)
+    spying = asyncio.create_task(stranger.hear("1"))
+    earlier, one, other = Known(broker), Known(broker), Known(broker)
+    await earlier.announcing.announce("0", ["z"])
+    await earlier.announcing.close()
+    await one.announcing.start()
+    await other.announcing.announce("1", ["c"])
+    await until(lambda: "1" in one.presence.remote)
+    await spying
+    key = RunKey("e").file.read_bytes().strip()
+    assert not any(key in payload for payload in stranger.heard)
+    said = [*(json.dumps(content).encode() for content in FORGED), *map(stranger.forged, FORGED), *stranger.heard]
+    await stranger.say(*said, *said)
+    await other.announcing.announce("2", ["c"])
+    await until(lambda: "2" in one.presence.remote)
+    assert (one.stops, one.failures, one.announcing.replayed) == ([], [], False)
+    assert {part: hears(b"c") for part, hears in one.presence.remote.items()} == {"1": True, "2": True}
+    for known in (one, other, stranger):
+        await (known.announcing if isinstance(known, Known) else known).close()
+    [note] = one.notes
+    assert " announcements of e refused: forged, repeated, or without the key; live programs of other users" in note
+
+
+@pytest.mark.sqlite
+async def test_a_program_that_has_ended_does_not_come_back_by_what_it_had_announced() -> None:
+    broker = MemoryBroker()
+    stranger, stays, gone, late = Stranger(broker), Known(broker), Known(broker), Known(broker)
+    spying = asyncio.create_task(stranger.hear("1"))
+    await stays.announcing.start()  # so that it is the same run, with the same key
+    await gone.announcing.announce("1", ["c"])
+    await until(lambda: "1" in stays.presence.remote)
+    await spying
+    await gone.announcing.close()
+    await late.announcing.start()
+    await stranger.say(*stranger.heard)
+    await stays.announcing.announce("2", ["c"])
+    await until(lambda: "2" in late.presence.remote)
+    assert "1" not in late.presence.remote
+    for known in (stays, late):
+        await known.announcing.close()
+    await stranger.close()
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("content", [{"stopped": 5}, {"live": 5}, {"live": [5]}, *FORGED[-2:], {"other": 5}])
+async def test_what_a_program_with_the_key_says_is_looked_at_as_well(content: dict[str, Any]) -> None:
     broker = MemoryBroker()
     one, other = Known(broker), Known(broker)
     await one.announcing.start()
-    await broker.publish([(b"messager-replay:e", payload)])
     await other.announcing.announce("1", ["c"])
     await until(lambda: "1" in one.presence.remote)
-    assert one.failures == one.stops == []
+    await other.announcing._tell(content)
+    await other.announcing.announce("2", ["c"])
+    await until(lambda: "2" in one.presence.remote)
     for known in (one, other):
         await known.announcing.close()
+    assert (one.stops, one.failures, one.announcing.replayed) == ([], [], False)
+    assert one.notes[0].startswith("1 announcement of e refused")
+
+
+@pytest.mark.nightly
+@pytest.mark.sqlite
+@pytest.mark.parametrize(("times", "size"), [(100_000, 200), (5, 100_000_000)])
+async def test_a_flood_of_announcements_ends_nothing(redis: RedisServer, times: int, size: int) -> None:
+    """Redis ends the connections of subscribers that lag by 32 MB: they come back."""
+    brokers = [RedisBroker.from_url(redis.url) for _ in range(3)]
+    one, other, stranger = Known(brokers[0]), Known(brokers[1]), Stranger(brokers[2])
+    await one.announcing.start()
+    await other.announcing.announce("1", ["c"])
+    flooding = asyncio.create_task(asyncio.to_thread(asyncio.run, flood(redis.url, times, size)))
+    await until(lambda: "1" in one.presence.remote)
+    await flooding
+    await other.announcing.announce("2", ["c"])
+    await until(lambda: "2" in one.presence.remote)
+    assert (one.stops, one.failures, set(one.presence.remote)) == ([], [], {"1", "2"})
+    for known in (one, other):
+        await known.announcing.close()
+    await stranger.close()
+    for broker in brokers:
+        await broker.close()
+
+
+async def flood(url: str, times: int, size: int) -> None:
+    broker = RedisBroker.from_url(url)
+    together = max(1, min(times, 1_000_000 // size))
+    for _ in range(0, times, together):
+        await broker.publish([(b"messager-replay:e", b"x" * size)] * together)
+    await broker.close()
 
 
 @pytest.mark.sqlite

@@ -37,7 +37,7 @@ async def programs(broker: MemoryBroker, **subscribed: str) -> AsyncIterator[Non
     def failed(error: Exception) -> None:
         raise error
 
-    async with Announcing(broker, "w", Presence([]), MEMORY, failed=failed) as announcing:
+    async with Announcing(broker, "w", Presence([]), MEMORY, failed=failed, note=print) as announcing:
         for part, pattern in subscribed.items():
             await announcing.announce(part.replace("_", "-"), [pattern])
         yield
@@ -83,4 +83,43 @@ async def test_a_program_that_is_not_subscribed_as_its_agent_was_is_noted(log: E
         report = await replayed(log, broker, 3, 4)
     assert report.cast is not None and report.cast.notes == [
         "agent 3 has not subscribed to exps:w:agents:3:chat, where the recorded one received"
+    ]
+
+
+async def test_what_others_say_in_the_place_of_an_agent_that_has_no_live_program_is_unexpected(log: EventLog) -> None:
+    """The wire cannot tell who has said it: only the announcement of a program can."""
+    await recorded(log)
+    broker = MemoryBroker()
+    questions = broker.pubsub()
+    await questions.psubscribe("exps:w:agents:*")
+
+    async def play() -> None:
+        for _ in range(4):
+            message = await questions.get_message(timeout=100)
+            if message is not None and message["data"] == b'"question"':
+                await broker.publish([(b"exps:w:agents:7:chat", b'"answer"')])
+
+    async with programs(broker, messager_of_3="exps:w:agents:3:*"):
+        playing = asyncio.create_task(play())
+        report = await replayed(log, broker, 3, 4)
+    playing.cancel()
+    assert report.cast is not None and not report.cast.equal
+    three, four = report.cast.parts
+    assert (three.attached, three.matched, three.missing) == (True, 1, 0)
+    assert (four.attached, four.absent, four.matched, four.missing, four.unexpected) == (False, True, 0, 1, 1)
+    assert report.cast.notes == ["no live program plays agent 4: 1 message in its place came from others"]
+
+
+async def test_a_listener_that_has_no_live_program_is_not_equal(log: EventLog) -> None:
+    made = Scene()
+    for agent in (3, 4):
+        made.subscribe(agent, f"exps:e1:agents:{agent}:*")
+    made.say(7, "exps:e1:agents:4:chat", "news")
+    await filled(log, [NewEvent(*(getattr(event, name) for name in NewEvent._fields)) for event in made.events])
+    broker = MemoryBroker()
+    async with programs(broker, messager_of_3="exps:w:agents:3:*"):
+        report = await replayed(log, broker, 3, 4)
+    assert report.cast is not None and [(part.equal, part.absent) for part in report.cast.parts] == [
+        (True, False),
+        (False, True),
     ]

@@ -74,7 +74,7 @@ async def test_programs_of_other_processes_are_told_that_it_is_closed(recorded: 
         await one.subscribe_and_start_listening(["exps:e2:agents:1:*"])
     told = []
     while (message := await announcements.get_message(timeout=0)) is not None:
-        told.append(json.loads(message["data"]))
+        told.append(json.loads(message["data"].partition(b" ")[2])["content"])
     assert told[-1] == {"part": "messager-of-1", "patterns": []}
 
 

@@ -56,7 +56,7 @@ def observed(scene: Scene, program: Program, *, live: Any = 2, **options: Any) -
         lockstep = Lockstep(scene.recording(), MEMORY, channels.encode, live=live, **{"patience": 10.0, **options})
         pubsub = broker.pubsub()
         await pubsub.psubscribe("*")
-        lockstep.presence.unannounced(lockstep.cast.parts)
+        lockstep.unannounced(lockstep.cast.parts)
         async with lockstep.observer(broker) as observer:
             task = asyncio.create_task(program(broker))
             await asyncio.sleep(0.01)

@@ -38,6 +38,7 @@ async def observed(said: list[Any]) -> tuple[dict[Any, PartReport], float]:
     """Publish payloads in answer to each question; return the reports by agent, and the virtual time."""
     broker = MemoryBroker()
     lockstep = Lockstep(recording(), kind_of(broker.url), channels.encode, live=[2, 3], patience=10, chances=1)
+    lockstep.unannounced(lockstep.cast.parts)
     asked = broker.pubsub()
     await asked.psubscribe("questions")
 
