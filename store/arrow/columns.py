@@ -140,7 +140,8 @@ class Columns:
         """Return which events were committed before the read started."""
         pc = self._pa.compute
         at = pc.index_in(pc.shift_right(ids, SEQ_BITS), value_set=self._recorder_ids)
-        return pc.fill_null(pc.less_equal(pc.bit_wise_and(ids, SEQ_MASK), self._last_seqs.take(at)), False)
+        seqs = pc.bit_wise_and(ids, SEQ_MASK)
+        return pc.fill_null(pc.and_(pc.greater(seqs, 0), pc.less_equal(seqs, self._last_seqs.take(at))), False)
 
     def _ordinal(self, ids: Any) -> Any:
         pc = self._pa.compute

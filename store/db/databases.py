@@ -17,7 +17,8 @@ class _Kind(NamedTuple):
     """A database: the schemes of its URLs, its package, and the form of its URLs.
 
     The package has `open_dialect(store)` and `lock_migrations(connection)`, which waits until no other migration runs,
-    and `not_compared(connection)` and `view_differences(connection, statements)`, which compare its views;
+    `not_compared(connection)` and `view_differences(connection, statements)`, which compare its views, and
+    `describe_table(connection, name)`, from which its tables are compared (`log_tables`);
     that of files also has `store_of(path)`, the store that a file is a part of.
     """
 

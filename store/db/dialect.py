@@ -76,6 +76,9 @@ class Dialect(Protocol):
     one_host_file: str | None
     """The file of a store that only processes of its host may open (see `one_host`); None for a server."""
 
+    replay_index: str
+    """What stands behind FROM in a query of `event` that must go through its index `ix_event_replay`."""
+
     def exists(self) -> bool:
         """Return whether the store may exist; a server is always asked."""
 
@@ -102,6 +105,9 @@ class Dialect(Protocol):
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Return the rows of a query as tuples, directly from the driver."""
+
+    async def prefer_indexes(self, connection: AsyncConnection) -> None:
+        """Read through indexes wherever one fits, until the transaction ends, as with large tables."""
 
     def arrow_source(self, page: int) -> ArrowSource:
         """Return the way in which a driver of ADBC reads pages of this number of rows, in another process."""

@@ -255,3 +255,6 @@ redaction = Table(
     Column("head_after", LargeBinary, nullable=False),
     Column("origin", String, comment="where it was made: uuid of the first recorder there"),
 )
+
+LOG_TABLES = (experiment, tag, recorder, name, batch, event, redaction)
+"""The tables of the log: all but the side tables."""

@@ -187,6 +187,8 @@ class Source:
         self.connection = connection
         self.together: dict[tuple[Any, ...], Names] = {}
         """By experiment and the ids of the names."""
+        self.kinds: dict[int, int] = {}
+        """The kind of each name that was read, by its id."""
         self._bytes = 0
 
     async def load(self, rows: Sequence[Any]) -> None:
@@ -203,6 +205,7 @@ class Source:
             query = f"SELECT id, what, experiment_id, value FROM name WHERE id IN ({listed})"
             for number, what, of, value in await self.connection.run(query):
                 known[number] = what, of, value
+                self.kinds[number] = what
         for key in missing:
             self.together[key] = found = _together(key, known)
             self._bytes += len(found.joined or b"")

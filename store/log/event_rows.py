@@ -147,7 +147,7 @@ def name_ids(rows: Sequence[Row]) -> set[int]:
 def unpack(
     rows: Sequence[Row], ordinals: Mapping[int, int], names: Mapping[int | None, Any], last_seqs: Mapping[int, int]
 ) -> list[Event]:
-    """Return rows of `columns` as events, without those behind the last seq of their recorder.
+    """Return rows of `columns` as events, without those behind the last seq of their recorder, and of no recorder.
 
     `ordinals` and `last_seqs` are by recorder id, `names` by name id. Raises `KeyError` for a name that is not known.
     """
@@ -164,7 +164,7 @@ def unpack(
             recorder = number >> bits
             ordinal, last = ordinals.get(recorder, 0), last_seqs.get(recorder, 0)
         seq = number & mask
-        if seq > last:
+        if not 0 < seq <= last:
             continue
         entry = new(Event)
         entry.ts = ts

@@ -5,7 +5,6 @@
 | `event_problems`  | each event: experiment, names, types                                      |
 | `BATCH_CHECKS`    | each batch: number of events, hash of each event, digest, times, chain    |
 | `RECORDER_CHECKS` | the recorder: last seq, head, counters, unclean end                       |
-| `_stray_events`   | events outside of batches                                                 |
 """
 
 from __future__ import annotations
@@ -15,11 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from shlex import quote
 
-from sqlalchemy import func, select
-
 from ..db.codes import KINDS, REDACTED, SEQ_BITS, SEQ_MASK
-from ..db.database import Database
-from ..db.schema import event
 from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.chain_walk import (
@@ -30,6 +25,7 @@ from ..log.chain_walk import (
     WalkedPage,
     experiment_of,
     flags_of,
+    id_of,
     kind_of,
     payload_of,
     ts_of,
@@ -37,6 +33,7 @@ from ..log.chain_walk import (
 )
 from ..log.event import iso
 from ..log.redaction_records import RecorderName, RedactionCheck
+from .replay_index import Places
 from .verdict import Verdict
 
 TOLD_EVERY = 2000
@@ -83,6 +80,8 @@ class ReadRecorder:
 
     of: Experiment
     row: RecorderRow
+    places: Places
+    """Places of events of the experiment, those of other recorders included."""
     link: bytes
     """Chain hash so far."""
     end: int = 1
@@ -104,27 +103,28 @@ class ReadBatch:
         self.seqs += page.seqs
         self.times += map(ts_of, page.rows)
         self.recorder.counters.add_page(page)
+        self.recorder.places.add(zip(map(ts_of, page.rows), map(id_of, page.rows), strict=True))
 
 
 async def check_recorder(
-    database: Database,
     source: Source,
     of: Experiment,
     row: RecorderRow,
     encoder: chain.Encoder,
     redactions: RedactionCheck,
     verdict: Verdict,
+    places: Places,
     progress: Callable[[int], None],
-) -> None:
-    """Check one recorder and add the result to the verdict; `encoder` is its own, `source` reads the store.
+) -> int:
+    """Check one recorder and add the result to the verdict; return the seq after its last event.
 
-    `progress` is called with the number of events read. Raises one of `WRONG_TYPE` if the row of the recorder cannot
-    be read.
+    `encoder` is its own, `source` reads the store. The `places` of its events are added. `progress` is called with the
+    number of events read. Raises one of `WRONG_TYPE` if the row of the recorder cannot be read.
     """
     if row.id >> 63 - SEQ_BITS:
         raise OverflowError("no event can have an id of this recorder")
     who = f"recorder {row.ordinal}"
-    read = ReadRecorder(of, row, chain.first_link(row.uuid))
+    read = ReadRecorder(of, row, places, chain.first_link(row.uuid))
     named = RecorderName(row.ordinal, row.uuid)
     redactions.link(named, 0, read.link)
     told = 0
@@ -150,9 +150,9 @@ async def check_recorder(
         redactions.link(named, read.end - 1, read.link)
     for check_of_recorder in RECORDER_CHECKS:
         verdict.add(check_of_recorder(read), who)
-    verdict.add(await _stray_events(database, read), who)
     verdict.events += read.counters.events
     verdict.notes += [f"{who} {note}" for note in _notes(read)]
+    return read.end
 
 
 def _is_plain(batch: ReadBatch, page: WalkedPage, redactions: RedactionCheck) -> bool:
@@ -179,6 +179,8 @@ def event_problems(batch: ReadBatch, entry: ChainEvent) -> Iterator[str]:
     try:
         batch.recorder.counters.add(entry)
         batch.times.append(entry.ts)
+        if entry.experiment_id == batch.recorder.of.id:
+            batch.recorder.places.add([(entry.ts, entry.id)])
     except WRONG_TYPE:
         unreadable = True
     if unreadable:
@@ -286,20 +288,6 @@ RECORDER_CHECKS: tuple[Callable[[ReadRecorder], Iterator[str]], ...] = (
 def _last_seq(row: RecorderRow) -> int:
     """Return the last seq to check: a live recorder may have appended more since its row was read."""
     return row.last_seq if row.state in ("alive", "incomplete") else SEQ_MASK
-
-
-async def _stray_events(database: Database, read: ReadRecorder) -> list[str]:
-    """Check that every event of the recorder belongs to a batch."""
-    base = read.row.id << SEQ_BITS
-    query = select(func.count(), func.min(event.c.id)).where(
-        event.c.id >= base,
-        event.c.id <= base | _last_seq(read.row),
-        (event.c.id >= base | read.end) | (event.c.id == base),
-    )
-    async with database.reading() as connection:
-        stray, lowest = (await connection.execute(query)).one()
-    belong = "event belongs" if stray == 1 else "events belong"
-    return [f"{stray} {belong} to no batch, the first is seq {lowest & SEQ_MASK}"] if stray else []
 
 
 def _notes(read: ReadRecorder) -> Iterator[str]:

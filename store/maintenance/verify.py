@@ -2,13 +2,16 @@
 
 | checks                | of                                                                             |
 |-----------------------|--------------------------------------------------------------------------------|
+| `table_problems`      | the tables and indexes of the log, which are those of `schema.py`              |
 | `EXPERIMENT_CHECKS`   | the row of the experiment: head, recorders, schema version, time of closing    |
 | `check_names`         | its interned names                                                             |
 | `check_recorder`      | each recorder, its batches and events (`recorder_checks`)                      |
+| `check_replay_index`  | its events as readers find them (`replay_index`)                               |
+| `check_name_index`    | the names of its events as readers find them                                   |
 | `RedactionCheck`      | its redaction records                                                          |
 | `STORE_CHECKS`        | the store around the experiments: unknown states, rows without an owner        |
 
-Each check yields problems; the result is a `Verdict`.
+Each check yields problems; the result is a `Verdict`. The side tables are not part of the log, and are not checked.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.codes import AGENT, RECORDER, SEQ_BITS
 from ..db.database import Database
+from ..db.log_tables import table_problems
 from ..db.schema import (
     CHAIN_VERSION,
     SCHEMA_VERSION,
@@ -52,6 +56,7 @@ from ..log.names import name_hash
 from ..log.redaction_records import RedactionCheck
 from ..privacy.meta_credentials import find_in_meta
 from .recorder_checks import check_recorder
+from .replay_index import Places, check_replay_index
 from .verdict import Verdict
 
 PAGE = 2000
@@ -69,8 +74,9 @@ Progress = Callable[[int, int], None]
 
 async def verify_all(log: EventLog, progress: Progress | None = None) -> AsyncIterator[Verdict]:
     """Check every experiment, then the store around them."""
+    tables = await _table_problems(log.database)
     for of in await log.experiments():
-        yield await verify(log, of, progress=progress)
+        yield await _verify(log, of, tables, progress=progress)
     store = Verdict("(store)", "")
     async with log.database.reading() as connection:
         for check in STORE_CHECKS:
@@ -89,10 +95,23 @@ async def verify(
 
     Events that live recorders commit during the check are not checked.
     """
+    return await _verify(log, of, await _table_problems(log.database), head, progress=progress)
+
+
+async def _table_problems(database: Database) -> list[str]:
+    async with database.reading() as connection:
+        return await connection.run_sync(table_problems)
+
+
+async def _verify(
+    log: EventLog, of: Experiment, tables: list[str], head: str | None = None, *, progress: Progress | None
+) -> Verdict:
+    """Check one experiment as `verify` does; `tables` are the problems of the tables of the log."""
     database = log.database
     of, recorders = await _current(database, of)
     subject = _Subject(of, recorders, await RedactionCheck.load(database, of), head)
     verdict = Verdict(of.exp_id, subject.head or "", recorders=len(recorders))
+    verdict.add(tables)
     for check in EXPERIMENT_CHECKS:
         verdict.add(check(subject))
     verdict.add([problem async for problem in check_names(database, of)])
@@ -102,13 +121,16 @@ async def verify(
         if progress is not None:
             progress(verdict.events + checked, total)
 
-    source = fetch_from(database)
+    source, places, ends = fetch_from(database), Places.new(), dict.fromkeys((row.id for row in recorders), 1)
     for row in recorders:
         try:
             encoder = chain.encoder(row, recorders)
-            await check_recorder(database, source, of, row, encoder, subject.redactions, verdict, tell)
+            ends[row.id] = await check_recorder(source, of, row, encoder, subject.redactions, verdict, places, tell)
         except WRONG_TYPE:
             verdict.add([f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type"])
+    if not tables:  # otherwise there may be no such index
+        verdict.add([problem async for problem in check_replay_index(database, of, places, ends)])
+        verdict.add([problem async for problem in check_name_index(database, of, source.kinds)])
     verdict.add(subject.redactions.finish())
     verdict.notes += subject.redactions.notes()
     verdict.notes += _credentials(subject)
@@ -136,14 +158,16 @@ class _Subject:
 
 
 async def _current(database: Database, of: Experiment) -> tuple[Experiment, list[RecorderRow]]:
-    """Return the experiment and its recorders, read again if a recorder joined in between."""
+    """Return the experiment and its recorders, read again if a recorder joined or it was closed in between."""
     for tries_left in range(4, -1, -1):
         recorders = await recorders_of(database, of.id)
         now = await by_exp_id(database, of.exp_id)
         if now is None:
             raise ExperimentNotFound(of.exp_id)
-        if not isinstance(now.recorders, int) or now.recorders <= len(recorders) or not tries_left:
+        joined = isinstance(now.recorders, int) and now.recorders > len(recorders)
+        if (not joined and now.status == of.status) or not tries_left:
             return now, recorders
+        of = now
     raise AssertionError("unreachable")
 
 
@@ -164,6 +188,8 @@ def check_recorder_numbers(subject: _Subject) -> Iterator[str]:
         yield f"the experiment counts {subject.of.recorders} recorders, there are {count}"
     if numbers != list(range(1, count + 1)):
         yield f"the recorders are numbered {numbers}, not 1 to {count}"
+    elif [row.id for row in subject.recorders] != sorted(row.id for row in subject.recorders):
+        yield "the recorders are not numbered in the order of their ids"
 
 
 def check_schema_version(subject: _Subject) -> Iterator[str]:
@@ -177,17 +203,20 @@ def check_schema_version(subject: _Subject) -> Iterator[str]:
             yield f"recorder {row.ordinal} has the chain version {row.chain_version!r}, which is unknown"
 
 
-def check_closing_time(subject: _Subject) -> Iterator[str]:
-    """Check that exactly a closed experiment has a time of closing."""
+def check_closing(subject: _Subject) -> Iterator[str]:
+    """Check that exactly a closed experiment has a time of closing, and that its recorders have ended."""
     if (subject.of.status == "closed") != (subject.of.closed_at is not None):
         yield f"the experiment is {subject.of.status}, but its time of closing contradicts that"
+    for row in subject.recorders if subject.of.status == "closed" else ():
+        if row.state in ("alive", "incomplete"):
+            yield f"the experiment is closed, but recorder {row.ordinal} is {row.state}"
 
 
 EXPERIMENT_CHECKS: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     check_head,
     check_recorder_numbers,
     check_schema_version,
-    check_closing_time,
+    check_closing,
 )
 
 
@@ -216,6 +245,19 @@ _NAMES = EventQuery(
     .order_by(name.c.id)
     .limit(PAGE)
 )
+
+
+async def check_name_index(database: Database, of: Experiment, used: dict[int, int]) -> AsyncIterator[str]:
+    """Check that the names of events are found by kind, as filters find them; `used` are their kinds by id."""
+    found: dict[int, int] = {}
+    for what in range(RECORDER + 1):
+        query = select(name.c.id).where(name.c.experiment_id == of.id, name.c.what == what)
+        async with database.reading() as connection:
+            await database.dialect.prefer_indexes(connection)
+            found |= dict.fromkeys((await connection.execute(query)).scalars(), what)
+    missing = [number for number, what in used.items() if found.get(number) != what]
+    if missing:
+        yield f"filters do not find {len(missing)} names of its events, the first is name {min(missing)}"
 
 
 def _is_id(value: bytes) -> bool:

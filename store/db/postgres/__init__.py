@@ -11,12 +11,13 @@ from messager.drivers import needed
 from messager.errors import MissingDriver
 
 from ...errors import StoreError
+from .log_tables import describe_table
 from .views import not_compared, view_differences
 
 if TYPE_CHECKING:
     from .dialect import Postgres
 
-__all__ = ["lock_migrations", "not_compared", "open_dialect", "view_differences"]
+__all__ = ["describe_table", "lock_migrations", "not_compared", "open_dialect", "view_differences"]
 
 _DRIVERS = ("", "asyncpg")
 _MIGRATION_LOCK = 7_104_961_833_297_412_000

@@ -66,6 +66,9 @@ _MARK_LOCK = 7_104_961_833_297_412_001
 """The key of the advisory lock for reading and changing that comment."""
 _WANTED = f"SELECT obj_description('{_MARKED}'::regclass, 'pg_class')"
 
+_OTHER_WAYS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort")
+_PREFER_INDEXES = f"SELECT set_config(name, 'off', true) FROM pg_settings WHERE name IN {_OTHER_WAYS}"
+
 
 class Postgres:
     """A database on a server. The database must exist; the tables are created on first use."""
@@ -75,6 +78,7 @@ class Postgres:
     one_host_file: str | None = None
     may_write = True
     open_seconds: float | None = OPEN_SECONDS
+    replay_index = "event"
 
     def __init__(self, url: str) -> None:
         self._url = parse_url(url)
@@ -117,6 +121,9 @@ class Postgres:
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)
         return rows
+
+    async def prefer_indexes(self, connection: AsyncConnection) -> None:
+        await connection.exec_driver_sql(_PREFER_INDEXES)
 
     def arrow_source(self, page: int) -> ArrowSource:
         return ArrowSource("adbc_driver_postgresql", self._url.libpq, decode=nul_text.decode)

@@ -9,9 +9,10 @@ from sqlalchemy.exc import ArgumentError
 from ...errors import StoreError
 from .dialect import SQLite
 from .file import store_of
+from .log_tables import describe_table
 from .views import not_compared, view_differences
 
-__all__ = ["lock_migrations", "not_compared", "open_dialect", "store_of", "view_differences"]
+__all__ = ["describe_table", "lock_migrations", "not_compared", "open_dialect", "store_of", "view_differences"]
 
 
 def open_dialect(store: str) -> SQLite:

@@ -61,6 +61,7 @@ class SQLite:
     errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
     commits_late = False
     open_seconds: float | None = None
+    replay_index = "event INDEXED BY ix_event_replay"
 
     def __init__(self, path: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="messager-") if path == ":memory:" else None
@@ -114,6 +115,9 @@ class SQLite:
         assert raw.driver_connection is not None
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
+
+    async def prefer_indexes(self, connection: AsyncConnection) -> None:
+        """Nothing to do: SQLite always prefers them."""
 
     def arrow_source(self, page: int) -> ArrowSource:
         mode = {**self._mode(), "mode": "ro"}

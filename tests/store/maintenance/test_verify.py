@@ -9,7 +9,7 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.maintenance.verify import verify, verify_all
-from tests.support import Refused, Stores, sql
+from tests.support import Refused, Stores, forgeries, sql
 from tests.support.logs import sent
 
 
@@ -263,3 +263,32 @@ async def test_an_agent_whose_id_nobody_can_read_is_named(changed: Changed) -> N
     for value in (b"{", b'"\xff"', b"[" * 200 + b"]" * 200):
         problems = await changed(f"UPDATE name SET value = x'{value.hex()}' WHERE what = 1 AND text = '1'") or []
         assert any("is not a readable agent id" in problem for problem in problems)
+
+
+async def check_forgeries(stores: Stores, forged: dict[str, tuple[tuple[str, ...], str]]) -> None:
+    store = stores.fresh()
+    async with EventLog.open(store) as log:
+        of = await small_log(log)
+        await log.register(await log.create_experiment("e2"), role="messager")
+        head = (await verify(log, of)).head
+    for name, (statements, problem) in forged.items():
+        copy = stores.copy(store)
+        sql(copy, *statements)
+        async with EventLog.open(copy) as log:
+            problems = (await verify(log, of, head)).problems
+        assert any(problem in each for each in problems), (name, problems)
+
+
+@pytest.mark.databases
+async def test_rows_that_readers_show_beside_the_chains_are_found(stores: Stores) -> None:
+    await check_forgeries(stores, forgeries.ROWS)
+
+
+@pytest.mark.sqlite
+async def test_what_an_altered_file_shows_is_found(stores: Stores) -> None:
+    await check_forgeries(stores, forgeries.OF_SQLITE)
+
+
+@pytest.mark.postgres
+async def test_what_an_altered_database_shows_is_found(stores: Stores) -> None:
+    await check_forgeries(stores, forgeries.OF_POSTGRES)
