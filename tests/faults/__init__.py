@@ -28,6 +28,7 @@ MODULES = (
     "lockstep",
     "forking",
     "tampering",
+    "forging",
 )
 """Modules with faults, in the order of the table."""
 

@@ -82,7 +82,7 @@ async def changed_value(run: Run, row: Row) -> None:
                 if where in NOT_PROMISED:
                     continue
                 for key, old in _some_rows(run, store, table.name, column.name):
-                    for new in _chosen(run, _other_values(old, only_absence=where in PART_PROMISED)):
+                    for new in _chosen(run, other_values(old, only_absence=where in PART_PROMISED)):
                         shutil.copy(store, copy)
                         if not _change(copy, table.name, column.name, key, new):
                             continue  # the database refuses the value
@@ -146,7 +146,7 @@ def _chosen(run: Run, values: Iterator[Any]) -> list[Any]:
     return every if not run.short else run.dice.sample(every, min(FEW, len(every)))
 
 
-def _other_values(old: Any, *, only_absence: bool) -> Iterator[Any]:
+def other_values(old: Any, *, only_absence: bool = False) -> Iterator[Any]:
     """Yield values other than the old one: similar ones, different ones, other types, NULL."""
     if only_absence:
         yield None if old is not None else 1

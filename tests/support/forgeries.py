@@ -6,7 +6,7 @@ from messager_store.db.schema import event
 
 FORGED = 1 << 40 | 2
 """The id of the event that an altered index hides or moves: seq 2 of the first recorder."""
-_REST = ", ".join(column for column in event.c.keys() if column != "id")
+_REST = ", ".join(column for column in [*event.c.keys()] if column != "id")
 _INDEX = "CREATE INDEX ix_event_replay ON event (experiment_id, ts, id)"
 
 
@@ -15,7 +15,8 @@ def added(number: int) -> str:
     return f"INSERT INTO event (id, {_REST}) SELECT {number}, {_REST} FROM event WHERE id = {FORGED}"
 
 
-def _in_sqlite(definition: str, *, hidden: bool = True) -> tuple[str, ...]:
+def index_of_sqlite(definition: str, *, hidden: bool = True) -> tuple[str, ...]:
+    """Return statements that make the replay index anew, and if `hidden` restore the text of its definition."""
     made = ("DROP INDEX ix_event_replay", definition)
     text = f"UPDATE sqlite_master SET sql = '{_INDEX}' WHERE name = 'ix_event_replay'"
     return (*made, "PRAGMA writable_schema = ON", text) if hidden else made
@@ -56,23 +57,23 @@ ROWS: dict[str, tuple[tuple[str, ...], str]] = {
 """Statements for a store with recorders 1 and 2 of one experiment and 3 of another, and what `verify` says of them."""
 
 OF_SQLITE: dict[str, tuple[tuple[str, ...], str]] = {
-    "an index without an event": (_in_sqlite(_PARTIAL), "ix_event_replay gives 17 events of the 18"),
+    "an index without an event": (index_of_sqlite(_PARTIAL), "ix_event_replay gives 17 events of the 18"),
     "an index of other times": (
-        _in_sqlite("CREATE INDEX ix_event_replay ON event (experiment_id, (-ts), id)"),
+        index_of_sqlite("CREATE INDEX ix_event_replay ON event (experiment_id, (-ts), id)"),
         "gives 18 events of the 18 in batches, with other times or ids",
     ),
     "an index that moves an event": (
-        _in_sqlite(
+        index_of_sqlite(
             f"CREATE INDEX ix_event_replay ON event (experiment_id, (CASE id WHEN {FORGED} THEN 99 ELSE ts END), id)"
         ),
         "gives 18 events of the 18 in batches, with other times or ids",
     ),
-    "a partial index": (_in_sqlite(_PARTIAL, hidden=False), "unknown index on experiment_id, ts, id, partial"),
+    "a partial index": (index_of_sqlite(_PARTIAL, hidden=False), "unknown index on experiment_id, ts, id, partial"),
     "no index": (("DROP INDEX ix_event_replay",), "has no index on experiment_id, ts, id"),
     "another index": (("CREATE INDEX other ON event (experiment_id, ts)",), "unknown index on experiment_id, ts"),
     "a view in the place of a table": (
         ("ALTER TABLE tag RENAME TO tags", "CREATE VIEW tag AS SELECT * FROM tags"),
-        "the table tag is a view",
+        "the table tag is a view, virtual, or missing",
     ),
     "an index of names without one": (
         (

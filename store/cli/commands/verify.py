@@ -10,7 +10,7 @@ import click
 
 from ...text import plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import print_json
+from ..output import note, print_json
 from ..progress import Progress
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 @json_option
 @asynchronous
 async def command(exp: str | None, every: bool, head: str | None, store: str, as_json: bool) -> None:
-    """Verify an experiment: sequence numbers, counters, digests, hash chains and recorders.
+    """Verify an experiment: sequence numbers, counters, digests, hash chains, recorders and indexes.
 
-    Exit code 1 if a check fails; each line names the fault and its place.
+    Exit code 1 if a check fails; each line names the fault and its place. Give a head that was kept elsewhere: who
+    rewrites a log computes a new head, too.
     """
     if (exp is None) == (not every):
         raise click.UsageError("name one experiment, or give --all")
@@ -72,6 +73,9 @@ async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) ->
             show(verdicts[0])
         if not verdicts and not quiet:
             click.echo("there are no experiments to verify")
+        elif not quiet:
+            users = "`count`, --grep, `problems`, `delays` and the choice of messages for a replay"
+            note(f"not checked: the side tables, which are derived from the events; {users} use them")
     return verdicts
 
 

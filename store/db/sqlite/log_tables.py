@@ -19,9 +19,9 @@ FROM pragma_index_list(:name) l, pragma_index_xinfo(l.name) x WHERE x.key ORDER 
 
 def describe_table(connection: Connection, name: str) -> tuple[list[str], set[str]]:
     """Return what is unusual about a table, and its indexes as `index_text`; the rowid counts as an index."""
-    kind, sql = connection.execute(text(_KIND), {"name": name}).one()
-    if kind != "table" or sql.split(None, 2)[1].upper() != "TABLE":
-        return ["is a view or virtual"], set()
+    made = connection.execute(text(_KIND), {"name": name}).first()
+    if made is None or made.type != "table" or made.sql.split(None, 2)[1].upper() != "TABLE":
+        return ["is a view, virtual, or missing"], set()
     columns = connection.execute(text(_COLUMNS), {"name": name}).all()
     remarks = [f"has the generated column {column}" for column, _, _, hidden in columns if hidden]
     key = [(column, type_) for column, type_, place, _ in columns if place]
