@@ -15,7 +15,9 @@ import shutil
 import sqlite3
 import stat
 import tempfile
+import threading
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from sqlite3 import Error as SQLiteError
@@ -74,11 +76,16 @@ class SQLite:
         self.spool_folders = (beside,) if self._folder else (beside, state_folder(self.location))
         self.may_write = True
         self._turn = asyncio.Lock()
+        self._threads: dict[threading.Thread, weakref.ref[aiosqlite.Connection]] = {}
+        """The threads of connections."""
 
     def exists(self) -> bool:
         return os.path.exists(self.path)
 
     async def close(self) -> None:
+        for thread, its in self._threads.items():
+            if thread.is_alive() and ((connection := its()) is None or not connection._running):
+                await asyncio.to_thread(thread.join)  # it tells this event loop of its end
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -253,19 +260,24 @@ class SQLite:
             # a transaction ends with its block; a connection whose reset is cancelled is never given back
             pool_reset_on_return=None,
             max_overflow=0,
+            connect_args={"async_creator_fn": self._connection},
         )
 
         def on_connect(connection: Any, record: Any) -> None:
             record.info["file"] = self._file_id()
-            connection.isolation_level = None  # the driver must not begin transactions
-            cursor = connection.cursor()
-            for statement in _settings():
-                cursor.execute(statement)
-            if not (checkpoints and self.may_write):
-                cursor.execute("PRAGMA wal_autocheckpoint=0")
-            else:
-                connection.run_async(_into_wal)
-            cursor.close()
+            try:
+                connection.isolation_level = None  # the driver must not begin transactions
+                cursor = connection.cursor()
+                for statement in _settings():
+                    cursor.execute(statement)
+                if not (checkpoints and self.may_write):
+                    cursor.execute("PRAGMA wal_autocheckpoint=0")
+                else:
+                    connection.run_async(_into_wal)
+                cursor.close()
+            except BaseException:  # the pool forgets the connection without closing it
+                connection.run_async(aiosqlite.Connection.close)
+                raise
 
         def on_checkout(connection: Any, record: Any, proxy: Any) -> None:
             # SQLite would continue to write to a file that was moved away
@@ -282,11 +294,19 @@ class SQLite:
             # Closing is not enough while anybody refers to a statement that was cancelled, as its traceback does:
             # SQLite keeps the connection, and with it the lock, until that is gone.
             with contextlib.suppress(Exception, asyncio.CancelledError):
-                connection.rollback()
+                connection.run_async(_rolled_back)
 
         event.listen(engine.sync_engine, "begin", on_begin)
         event.listen(engine.sync_engine, "invalidate", on_invalidate)
         return engine
+
+    def _connection(self, *arguments: Any, **options: Any) -> aiosqlite.Connection:
+        """Return a connection that is not open yet, and note its thread."""
+        made = aiosqlite.connect(*arguments, **options)
+        made._thread.daemon = True
+        self._threads = {thread: its for thread, its in self._threads.items() if thread.is_alive()}
+        self._threads[made._thread] = weakref.ref(made)
+        return made
 
     def _mode(self) -> dict[str, str]:
         """Return the mode in which connections open the file.
@@ -348,6 +368,14 @@ class SQLite:
         except StoreError:
             pass
         return None
+
+
+async def _rolled_back(connection: aiosqlite.Connection) -> None:
+    """Roll back. A statement that was cancelled still runs in the thread of the connection: interrupt it."""
+    rollback = asyncio.ensure_future(connection.rollback())
+    while not (await asyncio.wait([rollback], timeout=0.02))[0]:
+        await connection.interrupt()  # it may have begun the statement only after the last interrupt
+    await rollback
 
 
 async def _into_wal(connection: aiosqlite.Connection) -> None:

@@ -10,10 +10,11 @@ import random
 import sqlite3
 import stat
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from messager_store import EventLog
 from messager_store.db.databases import for_store
@@ -205,6 +206,26 @@ async def test_a_read_that_is_cancelled_does_no_harm(store: str) -> None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
             assert len(await listed(log.read("e1"))) == 3000
+
+
+async def test_a_statement_that_is_cancelled_ends_and_so_does_its_thread(tmp_path: Path) -> None:
+    """Ctrl-C waited for the statement; its thread told a closed event loop: "Event loop is closed" was printed."""
+    endless = text("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n")
+    before = set(threading.enumerate())
+
+    async def use(log: EventLog) -> None:
+        async with log.database.reading() as connection:
+            await connection.execute(endless)
+
+    for turns in (30, 300):
+        async with EventLog.open(str(tmp_path / "a.db")) as log:
+            task = asyncio.create_task(use(log))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+    left = [thread.name for thread in set(threading.enumerate()) - before if "connection" in thread.name]
+    assert left == []
 
 
 def test_a_url_without_a_file_is_told_without_its_secrets() -> None:
