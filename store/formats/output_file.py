@@ -8,13 +8,13 @@ import json
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from ..db.databases import store_of
 from ..errors import OutputFailed, StoreError
+from .temporary import temporary
 
 
 @contextlib.contextmanager
@@ -41,22 +41,21 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def _replacing(target: Path, *, compressed: bool) -> Iterator[BinaryIO]:
     if (store := store_of(target)) is not None:
         raise StoreError(f"{target} belongs to the store {store}, and would replace it: write to another file with -o")
-    with _opening(target):
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
+    with contextlib.ExitStack() as stack:
+        with _opening(target):
+            with contextlib.suppress(FileNotFoundError):
+                os.lstat(target)  # a name that is too long would be noticed at the end only
+            handle, made = stack.enter_context(temporary(target))
         with _writing(target):
-            with os.fdopen(handle, "wb") as raw:
+            with os.fdopen(handle, "wb", closefd=False) as raw:
                 if compressed:
                     # without name and time, so that equal events give equal bytes
                     with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:
                         yield packed  # type: ignore[misc]
                 else:
                     yield raw
-            os.chmod(name, mode_at(target, 0o666))
-            os.replace(name, target)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+            made.chmod(mode_at(target, 0o666))
+            made.replace(target)
 
 
 def mode_at(target: Path, new: int) -> int:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -25,6 +23,7 @@ from ..log.selection import Selection
 from .exporting import begin
 from .output_file import mode_at, open_output
 from .sharing import Sharing
+from .temporary import temporary
 
 GROUP = 65_536
 """Rows of a row group."""
@@ -173,16 +172,16 @@ def _new_folder(target: Path) -> Iterator[Path]:
     """Make a folder that appears under its name when the block ends without error."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} exists already, and is not an empty folder: name another folder with -o")
-    try:
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-    except OSError as error:
-        raise StoreError(f"cannot write {target}: {error.strerror or error}. Choose another folder with -o.") from None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            _, made = stack.enter_context(temporary(target.absolute(), folder=True))
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {target}: {error.strerror or error}. Choose another folder with -o."
+            ) from None
         try:
             yield made
             made.chmod(mode_at(target, 0o777))
-            os.replace(made, target)
+            made.replace(target)
         except OSError as error:
             raise OutputFailed(str(target), error.strerror or str(error)) from None
-    finally:
-        shutil.rmtree(made, ignore_errors=True)

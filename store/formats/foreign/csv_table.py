@@ -120,7 +120,7 @@ class Source(InputFile):
 
     def _rows(self) -> Iterator[list[str]]:
         """Yield the rows; `line_number` is that of the first line of the row."""
-        csv.field_size_limit(limits.MOST_CHARACTERS)
+        csv.field_size_limit(2**31 - 1)  # `_lines` has the limits
         reader = csv.reader(self._lines(), delimiter=self._delimiter, strict=True)
         while True:
             begun = self._number + 1

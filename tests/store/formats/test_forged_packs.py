@@ -291,6 +291,8 @@ async def test_a_line_without_end_does_not_fill_the_memory(
     await filled(log, [sent(1, b"x" * 20_000)])
     await pack(log, "e1", tmp_path / "a.pack")
     monkeypatch.setattr(limits, "MOST_LINE", 10_000)
+    with pytest.raises(StoreError, match="an event has a line that is longer than 10,000 bytes"):
+        await pack(log, "e1", tmp_path / "b.pack")
     with pytest.raises(BadFile, match="longer than 10,000 bytes"):
         await unpack(other, tmp_path / "a.pack")
     await nothing_is_in(other)
