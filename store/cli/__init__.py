@@ -51,6 +51,10 @@ def cli(store: str | None, broker: str | None) -> None:
     """
 
 
+MOST_LINE = 2000
+"""Characters of an error: what was given may be of any length."""
+
+
 class _StdoutFailed(OSError):
     """Standard output cannot be written, for example because its disk is full."""
 
@@ -109,6 +113,11 @@ def _run() -> int:
     except _StdoutFailed as error:
         _discard_output()
         return _report(f"cannot write to standard output: {error.strerror}", 3)
+    except OSError as error:  # of a file that was named, or of the machine
+        name = f"{error.filename}: " if error.filename is not None else ""
+        return _report(f"{name}{error.strerror or error}", 3)
+    except MemoryError:
+        return _report("there is not enough memory", 3)
     except UnicodeEncodeError as error:
         return _report(f"{error.object!a} is not valid UTF-8", 2)
     except Exception as error:
@@ -147,5 +156,7 @@ def _report(message: str, code: int) -> int:
     from ..text import safe
 
     line = safe(" ".join(message.split()))
+    if len(line) > MOST_LINE:
+        line = f"{line[: MOST_LINE // 2]} … {line[-MOST_LINE // 2 :]}"  # the remedy is at the end
     click.echo(f"{click.style('messager:', fg='red')} {line}", err=True, color=False if _is_plain() else None)
     return code

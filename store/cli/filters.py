@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..text import plural
+from .numbers import Whole
 from .output import note
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LIMIT = click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N events.")
-_SHORT_LIMIT = click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help="At most N events.")
+_LIMIT = click.option("--limit", type=Whole(min=0), metavar="N", help="At most N events.")
+_SHORT_LIMIT = click.option("-n", "--limit", type=Whole(min=0), metavar="N", help="At most N events.")
 _OPTIONS = (
     click.option(
         "--kind",
@@ -72,7 +73,7 @@ _OPTIONS = (
     click.option(
         "-C",
         "--context",
-        type=click.IntRange(min=0),
+        type=Whole(min=0),
         default=0,
         metavar="N",
         help="Also the N events before and after each on its channel.",

@@ -51,7 +51,7 @@ class Database:
                 async with self.migrating() as connection:
                     await connection.run_sync(_create)
             elif not any_revision and found != HEAD_REVISION:
-                raise WrongRevision(self.location, found or "none", HEAD_REVISION, newer=_is_newer(found))
+                raise WrongRevision(self.location, found or "none", HEAD_REVISION, newer=is_newer(found))
         except BaseException:
             await self.close()
             raise
@@ -206,7 +206,7 @@ def _create(connection: Connection) -> None:
         migrations.upgrade(connection)
 
 
-def _is_newer(revision: str) -> bool:
+def is_newer(revision: str) -> bool:
     """Return whether this version does not know a revision."""
     from . import migrations
 

@@ -47,14 +47,19 @@ _UNITS = {
     "h": 3_600_000_000_000,
     "d": 86_400_000_000_000,
 }
+MOST_DURATION_NS = 10**18
+"""31 years: no clock and no timer overflows."""
 
 
 def duration_ns(text: str) -> int:
     """Return a duration such as `90`, `1.5h` or `200ms` in ns. Raises `ValueError`."""
     found = _OFFSET.fullmatch(text.strip())
     if not found or found[1] == "-":
-        raise ValueError(f"{text!r} is not a duration: give seconds, or a unit, such as 90, 1.5h or 200ms")
-    return int(Decimal(found[2]) * _UNITS[found[3] or "s"])
+        raise ValueError(f"{text!r:.200} is not a duration: give seconds, or a unit, such as 90, 1.5h or 200ms")
+    duration = Decimal(found[2]) * _UNITS[found[3] or "s"]
+    if duration > MOST_DURATION_NS:
+        raise ValueError(f"{text!r:.50} is too long: give a duration of at most {MOST_DURATION_NS // 10**9:,} s")
+    return int(duration)
 
 
 def time_ns(moment: datetime) -> int:

@@ -28,13 +28,15 @@ SLOWEST, FASTEST = 1e-9, 1e9
 
 def checked_speed(speed: float | str) -> float | None:
     """Return a speed as a number, or None for "max". Raises `StoreError`."""
-    value = math.inf if speed == "max" else _number(speed)
-    if value != math.inf and not SLOWEST <= value <= FASTEST:
+    if speed == "max":
+        return None
+    value = _number(speed)
+    if not SLOWEST <= value <= FASTEST:
         raise StoreError(
             f"{speed!r:.50} is not a speed: give a number above zero (10 is ten times as fast), from {SLOWEST:g} to "
             f"{FASTEST:g}, or max"
         )
-    return None if value == math.inf else value
+    return value
 
 
 def checked_rate(rate: float | str) -> float:

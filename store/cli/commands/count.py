@@ -8,6 +8,7 @@ import click
 
 from ...text import plural, safe
 from ..filters import Filters, note_where, selection_options
+from ..numbers import Whole
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json
 from ..output import size as sized
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     help="Order of rows.  [default: size; times, marks, and a field that only has numbers in their own order]",
 )
 @click.option("--max-gap", metavar="LENGTH", help="Cut silences that are longer, such as 10m or 1h.")
-@click.option("-n", "--top", type=click.IntRange(min=1), metavar="N", help="Show N rows (20; all in order of time).")
+@click.option("-n", "--top", type=Whole(min=1), metavar="N", help="Show N rows (20; all in order of time).")
 @store_option
 @json_option
 @asynchronous

@@ -10,6 +10,7 @@ import click
 from ...text import safe
 from ..options import confirm, run, store_option
 from ..output import note
+from ..place import PLACE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -23,7 +24,7 @@ def command() -> None:
 
 
 @command.command()
-@click.argument("revision", default="head")
+@click.argument("revision", type=PLACE, default="head")
 @store_option
 def upgrade(revision: str, store: str) -> None:
     """Upgrade a store to a newer revision (default: the newest). Creates the store if there is none.
@@ -37,7 +38,7 @@ def upgrade(revision: str, store: str) -> None:
 
 
 @command.command()
-@click.argument("revision")
+@click.argument("revision", type=PLACE)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def downgrade(revision: str, yes: bool, store: str) -> None:
@@ -87,11 +88,13 @@ def history(store: str) -> None:
 def check(store: str) -> None:
     """Check that a store is at the newest revision and that its tables match it. Exit code 1 if not."""
     from ...db import migrations
+    from ...db.database import is_newer
     from ...db.schema import HEAD_REVISION
 
     found = run(_on(store, _revision, there=True))
     if found != HEAD_REVISION:
-        click.echo(f"at revision {safe(found or 'none')}, not {HEAD_REVISION}: `messager db upgrade`")
+        remedy = "made by a newer messager" if is_newer(found or "") else "`messager db upgrade`"
+        click.echo(f"at revision {safe(found or 'none')}, not {HEAD_REVISION}: {remedy}")
         raise click.exceptions.Exit(1)
     differences = run(_on(store, migrations.differences, there=True))
     for difference in differences:

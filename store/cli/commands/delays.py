@@ -9,6 +9,7 @@ import click
 
 from ...text import length
 from ..filters import Filters, note_where, selection_options
+from ..numbers import Whole
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json, table
 from ..progress import Progress
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     "--by", type=click.Choice(["pair", "channel"]), default="pair", show_default=True, help="What is measured together."
 )
 @click.option("--replies", is_flag=True, help="Measure the times from a message to its reply.")
-@click.option("-n", "rows", type=click.IntRange(min=1), default=40, show_default=True, help="Print at most N rows.")
+@click.option("-n", "rows", type=Whole(min=1), default=40, show_default=True, help="Print at most N rows.")
 @selection_options
 @store_option
 @json_option

@@ -9,6 +9,7 @@ import click
 from ..comparison_output import comparison_as_dict, show_comparison, show_summary, summary_as_dict
 from ..filters import Filters, note_where, selection_options
 from ..match_options import given_match, match_options
+from ..numbers import Whole
 from ..options import asynchronous, json_option, open_log, pairs, store_option
 from ..output import note, print_json
 from ..place import PLACE
@@ -49,7 +50,7 @@ SHOWN_JSON = 1000
 @click.option(
     "-n",
     "--show",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="N",
     help="Print at most N differences; 20 if not given, 1000 with --json. All are counted.",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ...text import length, plural
+from ..numbers import Whole
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import note, print_json, table
 from ..tree import as_tree
@@ -18,7 +19,7 @@ from ..tree import as_tree
     metavar="TIME",
     help="Only those recorded or imported since this ISO time, or since 2d ago.",
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="At most N experiments: the newest.")
+@click.option("-n", "--limit", type=Whole(min=1), metavar="N", help="At most N experiments: the newest.")
 @store_option
 @json_option
 @asynchronous

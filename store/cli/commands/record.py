@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...text import plural, safe
+from ..numbers import Seconds, Whole
 from ..options import asynchronous, broker_at, broker_option, durability_option, meta_values, open_log, store_option
 from ..output import note
 from ..progress import Progress
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     help="On MQTT, do not translate exps:... to exps/...",
 )
 @durability_option
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
-@click.option("--max-events", type=click.IntRange(min=1), metavar="N", help="Stop after N messages.")
+@click.option("--duration", type=Seconds(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
+@click.option("--max-events", type=Whole(min=1), metavar="N", help="Stop after N messages.")
 @click.option("--close", "close_it", is_flag=True, help="Close the experiment at the end.")
 @store_option
 @broker_option

@@ -9,6 +9,7 @@ import click
 
 from ..filters import Filters, note_where, selection_options
 from ..live_options import given_live, live_options, show_cast
+from ..numbers import Whole
 from ..options import asynchronous, broker_at, broker_option, json_option, open_log, pairs, store_option
 from ..output import note, print_json
 from ..place import PLACE
@@ -36,13 +37,11 @@ from ..replay_output import ReplayProgress, show_report, show_stopped
     help="Do not translate names. By default, exps:... becomes exps/... from Redis to MQTT, and vice versa.",
 )
 @click.option("--max-gap", metavar="S", help="Shorten pauses to S seconds.")
-@click.option(
-    "--loop", "loops", type=click.IntRange(min=0), default=1, metavar="N", help="Repeat N times; 0: until Ctrl-C."
-)
+@click.option("--loop", "loops", type=Whole(min=0), default=1, metavar="N", help="Repeat N times; 0: until Ctrl-C.")
 @click.option(
     "--wait-for-subscribers",
     "subscribers",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     default=0,
     metavar="N",
     help="Start when N clients are subscribed to a channel of the replay, or on Redis to any pattern. Fails after 60 s "

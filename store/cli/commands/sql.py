@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import plural, safe
+from ..numbers import Whole
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import facts, note, print_json
 from ..progress import Progress
@@ -41,7 +42,7 @@ class _Sql(click.Command):
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     metavar="N",
     help=f"At most N rows.  [default: {SHOWN} in a table, all in CSV and JSON]",
 )

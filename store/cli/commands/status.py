@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...text import length, plural, safe
+from ..numbers import Seconds, Whole
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import facts, print_json, size, table
 from ..place import FOLDER
@@ -28,14 +29,14 @@ STATES = ("alive", "idle", "dead", "incomplete")
 )
 @click.option(
     "--idle",
-    type=click.FloatRange(min=0),
+    type=Seconds(min=0),
     default=60.0,
     metavar="SECONDS",
     help="A recorder without a commit for this long is idle. [default 60]",
 )
 @click.option(
     "--min-free",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     default=1024,
     metavar="MB",
     help="Report a problem if less is free on the disk of the store. [default 1024]",

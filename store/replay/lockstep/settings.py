@@ -51,6 +51,8 @@ class Settings:
         """Return the settings of this process. Raises `StoreError` for a file or variable that cannot be read."""
         value = os.environ[VARIABLE]
         settings = cls._from_file(Path(value)) if value.endswith(".json") else cls(value)
+        if not _is_text(settings.experiment):
+            raise StoreError(f"{VARIABLE} is {value!r:.100}: it is not valid UTF-8. Name a JSON file, or an exp_id.")
         settings.store = settings.store or os.environ.get("MESSAGER_STORE") or "messager.db"
         if settings.agents is None and (named := os.environ.get(AGENTS)):
             settings.agents = _agents(named)
@@ -62,18 +64,18 @@ class Settings:
             data = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise StoreError(f"{VARIABLE}: {path} cannot be read: {error}. Name a JSON file, or an exp_id.") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{VARIABLE}: {path} is not JSON: {error}. Correct the file.") from None
-        if not isinstance(data, dict) or not isinstance(data.get("experiment"), str):
+        if not isinstance(data, dict) or not data.get("experiment") or not _is_text(data["experiment"]):
             raise StoreError(f'{VARIABLE}: {path} does not name an experiment: write {{"experiment": "exp-1"}}')
         known = set(cls.__dataclass_fields__)
         if unknown := sorted(set(data) - known):
             raise StoreError(
-                f"{VARIABLE}: {path}: unknown field {unknown[0]!r}. The fields are {', '.join(sorted(known))}."
+                f"{VARIABLE}: {path}: unknown field {unknown[0]!r:.100}. The fields are {', '.join(sorted(known))}."
             )
         for name, (fits, remedy) in _FIELDS.items():
             if name in data and not fits(data[name]):
-                raise StoreError(f"{VARIABLE}: {path}: {name} is {data[name]!r}: give {remedy}")
+                raise StoreError(f"{VARIABLE}: {path}: {name} is {data[name]!r:.100}: give {remedy}")
         try:
             match = Match.from_dict(data.pop("match", {}))
         except StoreError as error:
@@ -82,7 +84,10 @@ class Settings:
 
 
 def _is_text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
+    """Return whether a value is null, or a text that databases and file systems can hold."""
+    if not isinstance(value, str):
+        return value is None
+    return not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in value)
 
 
 def _is_time(value: Any) -> bool:
@@ -125,9 +130,9 @@ def _agents(text: str) -> list[Any]:
     """Return the agents of the variable. Raises `StoreError` for text that has the form of JSON and lists no ids."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None if text.lstrip().startswith(("[", "{")) else [name.strip() for name in text.split(",")]
     found = [found] if _is_id(found) else found
     if not found or not _is_list_of_ids(found):
-        raise StoreError(f"{AGENTS} is {text!r}: give a JSON list of agents, or ids joined by commas, such as 3,7")
+        raise StoreError(f"{AGENTS} is {text!r:.100}: give a JSON list of agents, or ids joined by commas, such as 3,7")
     return list(found)

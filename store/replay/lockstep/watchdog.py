@@ -18,7 +18,7 @@ class Watchdog:
     """
 
     def __init__(self, seconds: float, report: Callable[[str], None] = say) -> None:
-        self._seconds = seconds
+        self._seconds = min(seconds, 1e9)  # a thread cannot wait for longer than 292 years
         self._report = report
         self._ended = threading.Event()
         self._answered = threading.Event()

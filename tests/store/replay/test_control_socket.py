@@ -148,6 +148,7 @@ async def test_a_wrong_request_is_answered_in_one_line_and_the_connection_goes_o
         ({"verb": "speed", "speed": 5e-324}, "is not a speed"),
         ({"verb": "speed", "speed": 1e308}, "is not a speed"),
         (b'{"verb": "speed", "speed": NaN}\n', "is not a speed"),
+        (b'{"verb": "speed", "speed": 1e400}\n', "is not a speed"),
         (b'{"verb": "status", "x": "' + b"x" * LONGEST_REQUEST + b'"}\n', "longer than 65,536 bytes"),
         (b"x" * 3 * LONGEST_REQUEST + b"\n", "longer than 65,536 bytes"),
     ]

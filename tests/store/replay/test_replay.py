@@ -117,9 +117,8 @@ async def test_messages_keep_their_distances_divided_by_the_speed(log: EventLog)
 
 async def test_full_speed_waits_for_nothing(log: EventLog) -> None:
     await filled(log, [sent(at * SECOND * 1000) for at in range(10)])
-    for speed in ("max", math.inf):
-        broker = await replayed(log, speed=speed)
-        assert broker.time.now_ns == 0 and broker.batches == [10]
+    broker = await replayed(log, speed="max")
+    assert broker.time.now_ns == 0 and broker.batches == [10]
 
 
 async def test_silences_are_shortened_and_nothing_else(log: EventLog) -> None:

@@ -38,7 +38,7 @@ def test_the_agents_of_a_process_are_a_json_list_or_joined_by_commas(
     assert Settings.from_environment().agents == agents
 
 
-@pytest.mark.parametrize("value", ["[5", "{}", "null", "5,", "[]", "[null]", "[[5]]"])
+@pytest.mark.parametrize("value", ["[5", "[" * 100_000, "{}", "null", "5,", "[]", "[null]", "[[5]]"])
 def test_agents_that_are_no_list_of_ids_are_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("MESSAGER_REPLAY", "exp-1")
     monkeypatch.setenv("MESSAGER_AGENTS", value)
@@ -71,6 +71,10 @@ def test_a_file_has_the_experiment_the_match_the_patience_and_mappings(
     [
         (None, "cannot be read: .*Name a JSON file, or an exp_id"),
         ("{", "is not JSON: .*Correct the file"),
+        ("[" * 100_000, "is not JSON: .*Correct the file"),
+        ('{"experiment": "\\ud800"}', 'does not name an experiment: write {"experiment": "exp-1"}'),
+        ('{"experiment": "e", "store": "a\\u0000"}', "store is .*: give a file name or a URL"),
+        ('{"experiment": "e", "report": "\\udc80"}', "report is .*: give a folder"),
         ("[1]", 'does not name an experiment: write {"experiment": "exp-1"}'),
         ('{"experiment": 5}', 'does not name an experiment: write {"experiment": "exp-1"}'),
         ('{"experiment": "e", "patiense": 1}', "unknown field 'patiense'. The fields are agents, .*, store"),
