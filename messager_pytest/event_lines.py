@@ -16,7 +16,7 @@ _PAYLOADS = ("payload", "payload_base64")
 
 def header_line(name: str) -> bytes:
     """Return the header of a recording that a test makes."""
-    return dumped({"format": "messager/2", "name": name, "tags": [], "meta": {}, "recorders": []})
+    return dumped({"format": "messager/1", "name": name, "tags": [], "meta": {}, "recorders": []})
 
 
 def event_line(event: NewEvent, recorder: int | None = None) -> bytes:

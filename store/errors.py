@@ -90,7 +90,8 @@ class WrongRevision(StoreError):
 
     def __init__(self, location: str, found: str, expected: str, *, newer: bool) -> None:
         remedy = (
-            "It was made by a newer messager: install that version (`pip install PATH`, the path of its checkout)."
+            "It was made by another version, a newer or an unreleased one: install that version (`pip install PATH`, "
+            "the path of its checkout), or export it there, and import it here."
             if newer
             else f"Upgrade it with `messager --store {quote(location)} db upgrade`."
             if "://" not in location

@@ -16,7 +16,8 @@ from .one_host import on_this_host
 class _Kind(NamedTuple):
     """A database: the schemes of its URLs, its package, and the form of its URLs.
 
-    The package has `open_dialect(store)` and `lock_migrations(connection)`, which waits until no other migration runs,
+    The package has `open_dialect(store)`, `lock_migrations(connection)`, which waits until no other migration runs,
+    `lock_writers(connection)`, which waits for writers of the log,
     `not_compared(connection)` and `view_differences(connection, statements)`, which compare its views, and
     `describe_table(connection, name)`, from which its tables are compared (`log_tables`);
     that of files also has `store_of(path)`, the store that a file is a part of.

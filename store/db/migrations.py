@@ -6,6 +6,7 @@ Migrations run on a connection of `Database.migrating`.
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
 
+SHOWN = 3
+"""Maximum experiments in the error of a refused downgrade, for each reason."""
 RESTORE = ": `messager db upgrade` makes the views of this revision again"
 
 
@@ -31,12 +34,19 @@ def folder() -> Path:
     return Path(module.__file__).parent
 
 
+def folders() -> list[str]:
+    """Return the folders of the revisions."""
+    return [str(folder() / "versions")]
+
+
 def config(connection: Connection | None = None, output: io.StringIO | None = None) -> Config:
     """Return an Alembic configuration for `connection`, without alembic.ini."""
     from alembic.config import Config
 
     made = Config(stdout=output or io.StringIO())
     made.set_main_option("script_location", str(folder()).replace("%", "%%"))
+    made.set_main_option("path_separator", "newline")
+    made.set_main_option("version_locations", "\n".join(folders()).replace("%", "%%"))
     made.attributes["connection"] = connection
     return made
 
@@ -64,10 +74,12 @@ def upgrade(connection: Connection, revision: str = "head") -> None:
 
 
 def downgrade(connection: Connection, revision: str) -> None:
-    """Downgrade the tables to an older revision, in the current transaction."""
+    """Downgrade the tables to an older revision, in the current transaction. Raises `DowngradeRefused`."""
     from alembic import command
 
     take_turn(connection)
+    package_of(connection.dialect.name).lock_writers(connection)
+    check_downgrade(connection, revision)
     command.downgrade(config(connection), revision)
 
 
@@ -78,7 +90,11 @@ def _current(connection: Connection) -> str | None:
 
 
 def check_downgrade(connection: Connection, revision: str) -> None:
-    """Raise `DowngradeRefused` if a downgrade would be refused, and `CommandError` for an unknown revision."""
+    """Raise `DowngradeRefused` if guarantees would be lost, and `CommandError` for an unknown revision.
+
+    A revision names the guarantees that the one before it cannot keep: `LOSSES`, pairs of a reason and a query for the
+    exp_ids of the experiments that have it. A downgrade to `base` removes the whole log, and is not refused.
+    """
     from alembic.script.revision import RevisionError
     from alembic.util import CommandError
 
@@ -92,8 +108,20 @@ def check_downgrade(connection: Connection, revision: str) -> None:
     except RevisionError as error:
         raise CommandError(str(error)) from None
     for script in affected:
-        if revision != "base" and hasattr(script.module, "losses") and (reasons := script.module.losses(connection)):
+        guarantees = () if revision == "base" else getattr(script.module, "LOSSES", ())
+        if reasons := _losses(connection, guarantees):
             raise DowngradeRefused(str(script.down_revision), reasons)
+
+
+def _losses(connection: Connection, guarantees: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a reason for each guarantee that would be lost, with the experiments that its query returns."""
+    reasons = []
+    for loss, query in guarantees:
+        found = sorted({exp_id for (exp_id,) in connection.execute(text(query))})
+        if found:
+            more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+            reasons.append(f"{loss} ({', '.join(found[:SHOWN])}{more})")
+    return reasons
 
 
 def _described(difference: Any) -> str:

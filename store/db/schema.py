@@ -30,16 +30,8 @@ from sqlalchemy import (
 
 from .codes import KINDS, SEQ_BITS
 
-HEAD_REVISION = "0003"
+HEAD_REVISION = "0001"
 """The revision that this code requires: the newest one in `migrations/` (tested)."""
-
-SCHEMA_VERSION = 3
-"""The schema version, stored with every experiment: the form of its head and of its redaction records. Since version 3,
-both name recorders by uuid instead of ordinal, so that experiments can be merged from several stores."""
-
-CHAIN_VERSION = 3
-"""The chain version, stored with every recorder: the form of its chain (`messager_store.log.chain`). A recorder keeps
-its version; a recorder registered before revision 0003 has the schema version of its experiment."""
 
 VISIBLE = ("open", "closed")
 """The statuses of visible experiments. Others are being imported or removed."""
@@ -69,7 +61,6 @@ experiment = Table(
     Column("parent_head", LargeBinary, comment="its head at that time"),
     Column("parent_cursor", String, comment="where the copied part ends: ts:uuid of a recorder:seq"),
     Column("meta", Text, nullable=False, comment="JSON object"),
-    Column("schema_version", SmallInteger, nullable=False),
     Column("recorders", Integer, nullable=False, comment="how many there are, so that a removed one shows"),
     sqlite_autoincrement=True,
 )
@@ -105,17 +96,15 @@ recorder = Table(
     Column("ended_at", BigInteger),
     Column("last_seq", BigInteger, nullable=False),
     Column("head_hash", LargeBinary, nullable=False, comment="chain hash of the last batch"),
-    *(Column(f"{kind}_count", BigInteger, nullable=False) for kind in KINDS[:6]),
+    *(Column(f"{kind}_count", BigInteger, nullable=False) for kind in KINDS),
     Column("payload_bytes", BigInteger, nullable=False),
     Column("first_ts", BigInteger),
     Column("last_ts", BigInteger),
     Column("worst_unacknowledged", BigInteger, nullable=False, comment="longest wait for a commit, ns"),
     Column("complete_until", BigInteger, comment="what happened before this moment is in the log"),
-    Column("unclean", SmallInteger, nullable=False, server_default="0", comment="1: it ended without saying so"),
-    Column("durability", String, nullable=False, server_default="buffered", comment="buffered or strict"),
+    Column("unclean", SmallInteger, nullable=False, comment="1: it ended without saying so"),
+    Column("durability", String, nullable=False, comment="buffered or strict"),
     Column("spool", String, comment="the file it writes to while the store is away"),
-    Column("chain_version", SmallInteger, nullable=False, server_default="2", comment="form of its chain"),
-    *(Column(f"{kind}_count", BigInteger, nullable=False, server_default="0") for kind in KINDS[6:]),
     UniqueConstraint("experiment_id", "ordinal"),
     sqlite_autoincrement=True,  # ids are never reused, so a late writer cannot write to the events of another
 )
@@ -144,7 +133,7 @@ batch = Table(
     Column("checks", LargeBinary, nullable=False, comment="CRC-32 of each event, to locate a changed one"),
     Column("chain_hash", LargeBinary, nullable=False),
     Column("committed_at", BigInteger, nullable=False),
-    Column("unacknowledged", BigInteger, nullable=False, server_default="0", comment="wait of its oldest event, ns"),
+    Column("unacknowledged", BigInteger, nullable=False, comment="wait of its oldest event, ns"),
     PrimaryKeyConstraint("recorder_id", "first_seq"),
 )
 
@@ -253,7 +242,7 @@ redaction = Table(
     Column("events", Text, nullable=False, comment="JSON: which ones"),
     Column("head_before", LargeBinary, nullable=False),
     Column("head_after", LargeBinary, nullable=False),
-    Column("origin", String, comment="where it was made: uuid of the first recorder there"),
+    Column("origin", String, nullable=False, comment="where it was made: uuid of the first recorder there"),
 )
 
 LOG_TABLES = (experiment, tag, recorder, name, batch, event, redaction)

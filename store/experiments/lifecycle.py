@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
 from ..db.database import Database
-from ..db.schema import SCHEMA_VERSION, VISIBLE, experiment, recorder, tag
+from ..db.schema import VISIBLE, experiment, recorder, tag
 from ..errors import ExperimentBusy, ExperimentClosed, ExperimentExists, StoreError, StoreUnavailable
 from . import registry
 from .records import Experiment, RecorderRow, experiment_of, recorder_of
@@ -42,7 +42,6 @@ async def create(
         "status": status,
         "created_at": time.time_ns(),
         "meta": meta_text(meta),
-        "schema_version": SCHEMA_VERSION,
         "recorders": 0,
     }
     if parent is not None:

@@ -39,7 +39,6 @@ class Experiment:
     tags: list[str]
     recorders: int
     """The number of recorders that were registered."""
-    schema_version: int
     parent_exp_id: str | None = None
     """The experiment that this one was forked from."""
     parent_head: bytes | None = None
@@ -86,7 +85,6 @@ class RecorderRow:
     """buffered or strict"""
     spool: str | None
     """The file on its host to which it writes while the store is unreachable."""
-    chain_version: int
 
     @property
     def broker_kind(self) -> BrokerKind | None:
@@ -171,7 +169,6 @@ def experiment_of(row: Row[Any], tags: Iterable[str]) -> Experiment:
         json_text.load_object(row.meta),
         sorted(tags),
         row.recorders,
-        row.schema_version,
         row.parent_exp_id,
         row.parent_head,
         row.parent_cursor,
@@ -210,5 +207,4 @@ def recorder_of(row: Row[Any]) -> RecorderRow:
         bool(row.unclean),
         row.durability,
         row.spool,
-        row.chain_version,
     )

@@ -12,14 +12,11 @@ import json
 from typing import Any
 
 from .. import limits
-from ..db.codes import KINDS
 from ..errors import StoreError
 from ..experiments import validation
 from ..json_text import is_deep
 
 INT64 = 2**63
-KINDS_1 = KINDS[:6]
-"""The kinds of event in files of version 1."""
 NO_CHANNEL = ("gap", "mark", "asked", "answered")
 """Kinds of event that need no channel."""
 

@@ -56,9 +56,9 @@ def parts(
     first, last = writer.last_seq + 1, writer.last_seq + len(events)
     times = list(map(ts_of, events))
     low, high = min(times), max(times)
-    now, version = time.time_ns(), writer.chain_version
+    now = time.time_ns()
     covered = digest.digest()
-    link = chain.next_link(version, writer.head_hash, covered, first, len(events), low, high, now, unacknowledged_ns)
+    link = chain.next_link(writer.head_hash, covered, first, len(events), low, high, now, unacknowledged_ns)
     counts = Counter(map(kind_of, events))
     yield Commit(
         advance={

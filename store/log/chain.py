@@ -1,37 +1,28 @@
 """The hash chain, which reveals a changed, moved or missing event.
 
 Every event has one encoding. It contains names, not their ids in the store. The digest of a batch is the SHA-256 over
-the encodings of its events; its chain hash extends that of the batch before; the head of an experiment is the hash of
-its recorders' heads. The CRC-32 of each event, stored with the digest, locates a changed event in its batch.
-
-| version of               | 1                           | 2                            | 3                       |
-|--------------------------|-----------------------------|------------------------------|-------------------------|
-| `recorder.chain_version` | a link covers digest, seqs  | and the time of its commit   | and events cover their  |
-|                          | and times of a batch        | and the wait of its oldest   | Messager, arrival and   |
-|                          |                             | event                        | origin; a cause names a |
-|                          |                             |                              | uuid, not an ordinal    |
-| `experiment.             | the head covers recorders   | as 1                         | in order of uuid: it is |
-| schema_version`          | in order of ordinal         |                              | the same in every store |
+the encodings of its events; its chain hash extends that of the batch before with the digest, the seqs, the times, the
+commit time and the wait of the batch. The head of an experiment is the hash of its recorders' heads in order of uuid:
+the same in every store. The CRC-32 of each event, stored with the digest, locates a changed event in its batch.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from ..db.codes import SEQ_BITS, SEQ_MASK
 
 if TYPE_CHECKING:
-    from ..experiments.records import Experiment, RecorderRow
+    from ..experiments.records import RecorderRow
 
-_HEAD_2 = struct.Struct("<qqBBqqqiiiiiq")
-_HEAD_3 = struct.Struct("<qqBBqqqqqiiiiiiiiq")
-_BATCH_1 = struct.Struct("<qqqq")
-_BATCH_2 = struct.Struct("<qqqqqq")
-_ABSENT = -(2**63)
+_HEAD = struct.Struct("<qqBBBqqqqqiiiiiiiiq")
+_BATCH = struct.Struct("<qqqqqq")
+_DURATION, _RECEIVERS, _ARRIVAL, _CAUSE, _ORIGIN = 1, 2, 4, 8, 16
+"""Bits of the numbers that an event has: null is not a number."""
 
 
 Names = tuple[tuple[int, int, int, int], bytes]
@@ -68,23 +59,31 @@ def encode_event(
     arrival: int | None,
     origin: Reference | None,
 ) -> bytes:
-    """Return the encoding of an event in version 3.
+    """Return the encoding of an event.
 
     The lengths come first, so that no two events have the same encoding. Raises `struct.error` for a number that is
     not an int64.
     """
     message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
     details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
-    of_cause, cause_seq = cause or (b"", _ABSENT)
-    of_origin, origin_seq = origin or (b"", _ABSENT)
-    head = _HEAD_3.pack(
+    of_cause, cause_seq = cause or (b"", 0)
+    of_origin, origin_seq = origin or (b"", 0)
+    given = (
+        (0 if duration_ns is None else _DURATION)
+        | (0 if receivers is None else _RECEIVERS)
+        | (0 if arrival is None else _ARRIVAL)
+        | (0 if cause is None else _CAUSE)
+        | (0 if origin is None else _ORIGIN)
+    )
+    head = _HEAD.pack(
         seq,
         ts,
         kind,
         flags,
-        _ABSENT if duration_ns is None else duration_ns,
-        _ABSENT if receivers is None else receivers,
-        _ABSENT if arrival is None else arrival,
+        given,
+        duration_ns or 0,
+        receivers or 0,
+        arrival or 0,
         cause_seq,
         origin_seq,
         *lengths,
@@ -97,74 +96,16 @@ def encode_event(
     return b"".join((head, joined, of_cause, of_origin, message, details, payload))
 
 
-def encode_event_2(
-    seq: int,
-    ts: int,
-    kind: int,
-    flags: int,
-    lengths: tuple[int, int, int, int],
-    joined: bytes,
-    msg_id: str | None,
-    duration_ns: int | None,
-    receivers: int | None,
-    cause: int | None,
-    meta: str | None,
-    payload: bytes,
-    arrival: int | None = None,
-    origin: Reference | None = None,
-) -> bytes:
-    """Return the encoding of an event in versions 1 and 2; `cause` is its recorder's ordinal << SEQ_BITS | seq.
-
-    Raises `struct.error` for a number that is not an int64, and `TypeError` for an event with a Messager, an arrival or
-    an origin, which these versions do not cover.
-    """
-    if lengths[3] >= 0 or arrival is not None or origin is not None:
-        raise TypeError("versions 1 and 2 of the chain do not cover messager, arrival and origin")
-    message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
-    details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
-    head = _HEAD_2.pack(
-        seq,
-        ts,
-        kind,
-        flags,
-        _ABSENT if duration_ns is None else duration_ns,
-        _ABSENT if receivers is None else receivers,
-        _ABSENT if cause is None else cause,
-        *lengths[:3],
-        -1 if msg_id is None else len(message),
-        -1 if meta is None else len(details),
-        len(payload),
-    )
-    return b"".join((head, joined, message, details, payload))
-
-
-class Identity(NamedTuple):
-    """A recorder as causes name it: in versions 1 and 2 by ordinal, since version 3 by uuid."""
-
-    id: int
-    """In this store."""
-    ordinal: int
-    """In its experiment in this store."""
-    uuid: bytes
-
-
 class Encoder:
-    """The encoding of the events of one recorder, by its chain version."""
+    """The encoding of causes: in a row, the id of an event of this store; in the chain, a recorder's uuid and a seq."""
 
-    def __init__(self, version: int, identities: Iterable[Identity]) -> None:
-        self.version = version
-        self.encode: Callable[..., bytes] = encode_event if version >= 3 else encode_event_2
-        """`encode_event` or `encode_event_2`."""
-        self._identities = {each.id: each for each in identities}
+    def __init__(self, uuids: Mapping[int, bytes]) -> None:
+        self._uuids = uuids
+        """The uuids of all recorders of the experiment, by id."""
 
-    def cause(self, number: int | None) -> Reference | int | None:
-        """Return the cause in a row, `recorder.id << SEQ_BITS | seq`, as `encode` takes it."""
-        if number is None:
-            return None
-        found, seq = self._identities.get(number >> SEQ_BITS), number & SEQ_MASK
-        if self.version >= 3:
-            return b"" if found is None else found.uuid, seq
-        return (0 if found is None else found.ordinal) << SEQ_BITS | seq
+    def cause(self, number: int | None) -> Reference | None:
+        """Return the cause in a row, `recorder.id << SEQ_BITS | seq`, as `encode_event` takes it."""
+        return None if number is None else (self._uuids.get(number >> SEQ_BITS, b""), number & SEQ_MASK)
 
 
 class BatchDigest:
@@ -202,7 +143,6 @@ def first_link(recorder_uuid: str) -> bytes:
 
 
 def next_link(
-    version: int,
     previous: bytes,
     digest: bytes,
     first_seq: int,
@@ -212,11 +152,8 @@ def next_link(
     committed_at: int,
     unacknowledged: int,
 ) -> bytes:
-    """Return the chain hash of a batch, by the chain version of its recorder. Raises `struct.error` if not int64."""
-    if version == 1:
-        facts = _BATCH_1.pack(first_seq, count, min_ts, max_ts)
-    else:
-        facts = _BATCH_2.pack(first_seq, count, min_ts, max_ts, committed_at, unacknowledged)
+    """Return the chain hash of a batch. Raises `struct.error` for a number that is not an int64."""
+    facts = _BATCH.pack(first_seq, count, min_ts, max_ts, committed_at, unacknowledged)
     return hashlib.sha256(previous + digest + facts).digest()
 
 
@@ -232,23 +169,20 @@ def facts(part: Mapping[Any, Any]) -> tuple[int, int, int, int, int, int]:
     )
 
 
-def head(version: int, recorders: Iterable[tuple[str, bytes]]) -> str:
-    """Return the head of an experiment, in hex, by its schema version.
-
-    `recorders` are their uuids and head hashes, in order of ordinal.
-    """
+def head(recorders: Iterable[tuple[str, bytes]]) -> str:
+    """Return the head of an experiment, in hex, from the uuids and head hashes of its recorders."""
     whole = hashlib.sha256()
-    for uuid, head_hash in sorted(recorders) if version >= 3 else recorders:
+    for uuid, head_hash in sorted(recorders):
         whole.update(uuid.encode())
         whole.update(head_hash)
     return whole.hexdigest()
 
 
-def head_of(of: Experiment, recorders: Iterable[RecorderRow]) -> str:
-    """Return the head of an experiment, in hex, from its recorders' rows in order of ordinal."""
-    return head(of.schema_version, ((row.uuid, row.head_hash) for row in recorders))
+def head_of(recorders: Iterable[RecorderRow]) -> str:
+    """Return the head of an experiment, in hex, from the rows of its recorders."""
+    return head((row.uuid, row.head_hash) for row in recorders)
 
 
-def encoder(row: RecorderRow, recorders: Iterable[RecorderRow]) -> Encoder:
-    """Return the encoder of a recorder; `recorders` are all of its experiment."""
-    return Encoder(row.chain_version, [Identity(each.id, each.ordinal, each.uuid.encode()) for each in recorders])
+def encoder(recorders: Iterable[RecorderRow]) -> Encoder:
+    """Return the encoder of the events of an experiment; `recorders` are all of its recorders."""
+    return Encoder({row.id: row.uuid.encode() for row in recorders})

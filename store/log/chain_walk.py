@@ -286,7 +286,7 @@ class WalkedPage:
 
     def encoded(self, encoder: chain.Encoder) -> list[bytes]:
         """Return the encoding of each event, and set `strange`. Raises one of `WRONG_TYPE`."""
-        encode, cause_of, names, mask = encoder.encode, encoder.cause, self._names, SEQ_MASK
+        encode, cause_of, names, mask = chain.encode_event, encoder.cause, self._names, SEQ_MASK
         found: list[bytes] = []
         add = found.append
         strange = False
@@ -342,7 +342,7 @@ class WalkedBatch:
         """Return the chain hash of this batch behind `previous`, with the digest of its row unless another is given."""
         row = self.row
         facts = (row.first_seq, row.count, row.min_ts, row.max_ts, row.committed_at, row.unacknowledged)
-        return chain.next_link(self._encoder.version, previous, digest or row.digest, *facts)
+        return chain.next_link(previous, digest or row.digest, *facts)
 
     def _hash(self, page: WalkedPage) -> None:
         try:
@@ -446,8 +446,19 @@ def _ends(rows: list[BatchRow]) -> list[int]:
 def encode(entry: ChainEvent, encoder: chain.Encoder) -> bytes:
     """Return an event's encoding. Raises one of `WRONG_TYPE`."""
     names = chain.names(entry.channel, entry.sender, entry.recipient, entry.messager)
-    head = (entry.seq, entry.ts, entry.kind, entry.flags)
-    numbers = (entry.duration_ns, entry.receivers, encoder.cause(entry.cause))
-    origin = None if entry.origin is None and entry.origin_seq is None else (entry.origin or b"", entry.origin_seq)
-    schedule = (entry.arrival, origin)
-    return encoder.encode(*head, *names, entry.msg_id, *numbers, entry.meta, entry.payload, *schedule)
+    origin: Any = None if entry.origin is None and entry.origin_seq is None else (entry.origin or b"", entry.origin_seq)
+    return chain.encode_event(
+        entry.seq,
+        entry.ts,
+        entry.kind,
+        entry.flags,
+        *names,
+        entry.msg_id,
+        entry.duration_ns,
+        entry.receivers,
+        encoder.cause(entry.cause),
+        entry.meta,
+        entry.payload,
+        entry.arrival,
+        origin,
+    )

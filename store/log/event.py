@@ -87,15 +87,6 @@ Fields = tuple[
 track those that hold only values. Read them by unpacking, or with the functions below."""
 
 
-def without_schedule(entry: Fields) -> Fields:
-    """Return an event without `messager`, `arrival` and `origin`, which a chain of version 1 or 2 does not cover."""
-    kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, cause, meta, _, _, _ = entry
-    return (
-        *(kind, ts, channel, payload, from_id, to_id, flags, msg_id, duration, receivers, cause, meta),
-        *(None, None, None),
-    )
-
-
 kind_of: Callable[[Fields], str] = itemgetter(NewEvent._fields.index("kind"))
 ts_of: Callable[[Fields], int] = itemgetter(NewEvent._fields.index("ts"))
 

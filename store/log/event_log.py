@@ -15,7 +15,7 @@ from ..experiments import lifecycle, registry
 from ..experiments.records import Experiment, RecorderRow
 from . import batch, lineage, reading, recorder_rows, tail
 from .cursor import Point
-from .event import Event, Fields, without_schedule
+from .event import Event, Fields
 from .names import all_names
 from .narrowing import narrowed
 from .selection import Filters, Selection, selection_of
@@ -104,8 +104,6 @@ class EventLog:
         """
         if not events:
             return
-        if writer.chain_version < 3:
-            events = [without_schedule(entry) for entry in events]
         names = await writer.resolve(events)
         commit = await self.database.append(
             batch.expected(writer),

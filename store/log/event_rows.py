@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, case, func, null, select
@@ -42,8 +42,7 @@ def pack(
     `max_bytes`. Raises `BadEvent` for an event that the log cannot hold.
     """
     base, experiment_id = writer.id << SEQ_BITS, writer.experiment.id
-    by_uuid = writer.chain_version >= 3
-    encode: Callable[..., bytes] = chain.encode_event if by_uuid else chain.encode_event_2
+    encode = chain.encode_event
     rows: list[Row] = []
     encoded: list[bytes] = []
     size = 0
@@ -65,9 +64,9 @@ def pack(
             if cause is not None:
                 if not 0 < cause[1] < 1 << SEQ_BITS:
                     raise ValueError(f"its cause has the seq {cause[1]}, which no event has")
-                of = writer.identities[cause[0]]
-                caused_by = of.id << SEQ_BITS | cause[1]
-                hashed_cause = (of.uuid, cause[1]) if by_uuid else of.ordinal << SEQ_BITS | cause[1]
+                number, uuid = writer.identities[cause[0]]
+                caused_by = number << SEQ_BITS | cause[1]
+                hashed_cause = uuid, cause[1]
             if origin is not None:
                 if not 0 < origin[1] < 1 << SEQ_BITS:
                     raise ValueError(f"its origin has the seq {origin[1]}, which no event has")

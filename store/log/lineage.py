@@ -102,7 +102,7 @@ async def create_fork(
         raise StoreError(f"{of.exp_id!r} has no events, so there is nothing to fork. Fork another experiment.")
     recorders = await registry.recorders_of(database, of.id)
     uuid = next(row.uuid for row in recorders if row.ordinal == cut.recorder)
-    known = Parent(of.exp_id, chain.head_of(of, recorders), f"{cut.ts}:{uuid}:{cut.seq}")
+    known = Parent(of.exp_id, chain.head_of(recorders), f"{cut.ts}:{uuid}:{cut.seq}")
     made = await lifecycle.create(database, exp_id, name=name, tags=tags, meta=dict(meta or {}), parent=known.as_json())
     if made is None:
         raise ExperimentExists(exp_id, "Choose another exp_id for the fork.")

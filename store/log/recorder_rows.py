@@ -11,7 +11,7 @@ from sqlalchemy import insert, select, update
 from .. import json_text
 from ..db.codes import KINDS, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import CHAIN_VERSION, event, experiment, recorder
+from ..db.schema import event, experiment, recorder
 from ..errors import ExperimentClosed, RecorderFenced
 from ..experiments import lifecycle, registry
 from ..experiments.provenance import this_process
@@ -55,9 +55,9 @@ async def register(
         "head_hash": chain.first_link(name),
         "payload_bytes": 0,
         "worst_unacknowledged": 0,
+        "unclean": 0,
         "durability": durability,
         "spool": spool,
-        "chain_version": CHAIN_VERSION,
         **row,
     }
     async with database.writing() as connection:
@@ -69,7 +69,7 @@ async def register(
                 facts = (there.experiment_id, there.epoch, there.last_seq, there.ended_at)
                 if facts != (of.id, 1, 0, None):
                     raise RecorderFenced(name, "it has recorded already, or has been ended")
-                return Writer(database, of, there.id, there.ordinal, name, chain_version=there.chain_version)
+                return Writer(database, of, there.id, there.ordinal, name)
         joined = await connection.execute(
             update(experiment)
             .where(experiment.c.id == of.id, experiment.c.status.in_(("open", "importing")))
@@ -104,7 +104,7 @@ async def take_over(database: Database, name: str) -> Writer:
     of = await registry.by_exp_id(database, row.exp_id)
     if of is None:
         raise RecorderFenced(name, f"its experiment was removed from {database.location}")
-    position = (row.epoch + 1, row.last_seq, row.head_hash, row.chain_version)
+    position = (row.epoch + 1, row.last_seq, row.head_hash)
     return Writer(database, of, row.id, row.ordinal, name, *position)
 
 

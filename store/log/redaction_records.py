@@ -26,11 +26,8 @@ from .event import SEAL, iso
 if TYPE_CHECKING:
     from ..experiments.records import Experiment
 
-Recorder = int | str
-"""A recorder as redaction records name it: by uuid since schema version 3, by ordinal before."""
-
-Ranges = dict[Recorder, list[tuple[int, int]]]
-"""Ranges of events, as first and last seq, ascending, by recorder."""
+Ranges = dict[str, list[tuple[int, int]]]
+"""Ranges of events, as first and last seq, ascending, by the uuid of their recorder."""
 
 
 @dataclass(slots=True)
@@ -44,26 +41,23 @@ class RedactionRow:
     why: str
     events: str
     """JSON: `ranges`, a list of [recorder, first seq, last seq], and `recorders`, their last seqs at `at`: an object by
-    uuid, or before schema version 3 a list in order of ordinal."""
+    uuid."""
     head_before: bytes
     head_after: bytes
-    origin: str | None
+    origin: str
     """Store where it was made: the uuid of the first recorder of the experiment there, or a random text if recorders
-    were gathered into it; None before schema version 3. The seals of one origin form a chain."""
+    were gathered into it. The seals of one origin form a chain."""
 
     def ranges(self) -> Ranges:
         """Return the redacted events. Raises `ValueError` if the row is invalid."""
         found: Ranges = {}
-        named = int if self.origin is None else str
-        for recorder, first, last in _lists(self._facts("ranges"), (named, int, int), "ranges"):
+        for recorder, first, last in _lists(self._facts("ranges"), (str, int, int), "ranges"):
             found.setdefault(recorder, []).append((first, last))
         return {recorder: sorted(pairs) for recorder, pairs in found.items()}
 
-    def positions(self) -> dict[Recorder, int]:
+    def positions(self) -> dict[str, int]:
         """Return the last seqs of the recorders at that time. Raises `ValueError`."""
         items = self._facts("recorders")
-        if self.origin is None:
-            return {at: last for at, (last,) in enumerate(_lists([[item] for item in items], (int,), "recorders"), 1)}
         if not isinstance(items, dict):
             raise ValueError("recorders is not an object")
         return dict(_lists(list(map(list, items.items())), (str, int), "recorders"))
@@ -91,10 +85,10 @@ def _lists(items: Any, types: tuple[type, ...], what: str) -> list[list[Any]]:
     return list(items)
 
 
-def events_json(ranges: Ranges, positions: Mapping[Recorder, int], origin: str | None) -> str:
-    """Return the column `events` of a row; `positions` are in order of ordinal."""
+def events_json(ranges: Ranges, positions: Mapping[str, int]) -> str:
+    """Return the column `events` of a row."""
     rows = [[recorder, first, last] for recorder in sorted(ranges) for first, last in ranges[recorder]]
-    return json_text.dump({"ranges": rows, "recorders": list(positions.values()) if origin is None else positions})
+    return json_text.dump({"ranges": rows, "recorders": positions})
 
 
 def without_seal(meta: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -113,7 +107,7 @@ def seal(before: tuple[str, bytes] | None, who: str, at: int, why: str, events: 
 def seals_of(rows: list[RedactionRow]) -> list[str]:
     """Return the seals of an experiment's redactions, in order."""
     found: list[str] = []
-    before: dict[str | None, tuple[str, bytes]] = {}
+    before: dict[str, tuple[str, bytes]] = {}
     for row in rows:
         found.append(seal(before.get(row.origin), row.who, row.at, row.why, row.events, row.head_before))
         before[row.origin] = (found[-1], row.head_after)
@@ -144,18 +138,14 @@ class _Checked:
     row: RedactionRow
     seal: str
     ranges: Ranges
-    starts: dict[Recorder, list[int]]
+    starts: dict[str, list[int]]
     found: int = 0
-    links: dict[Recorder, tuple[str, bytes]] = field(default_factory=dict)
+    links: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     """UUIDs of the recorders, and their chain hashes at their positions."""
 
-    def named(self, recorder: RecorderName) -> Recorder:
-        return recorder.ordinal if self.row.origin is None else recorder.uuid
-
     def covers(self, recorder: RecorderName, seq: int) -> bool:
-        key = self.named(recorder)
-        at = bisect_right(self.starts.get(key, []), seq) - 1
-        return at >= 0 and seq <= self.ranges[key][at][1]
+        at = bisect_right(self.starts.get(recorder.uuid, []), seq) - 1
+        return at >= 0 and seq <= self.ranges[recorder.uuid][at][1]
 
     @property
     def name(self) -> str:
@@ -171,7 +161,7 @@ class RedactionCheck:
     imported: int = 0
     """Number of events that were redacted before they were imported: their records are in the original store."""
     _unmatched: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
-    _wanted: dict[tuple[Recorder, int], list[_Checked]] = field(default_factory=dict)
+    _wanted: dict[tuple[str, int], list[_Checked]] = field(default_factory=dict)
     """The rows whose head_after covers the link of a recorder at a seq."""
 
     @classmethod
@@ -198,7 +188,7 @@ class RedactionCheck:
 
     def _with_present_heads(self) -> Iterator[_Checked]:
         """Yield the rows whose head_after still follows from the chains: no later redaction changed a link of it."""
-        changed: dict[Recorder, int] = {}  # by recorder, the first seq that a later row names
+        changed: dict[str, int] = {}  # by recorder, the first seq that a later row names
         for checked in reversed(self.rows):
             if all(last < changed.get(recorder, last + 1) for recorder, last in checked.row.positions().items()):
                 yield checked
@@ -232,10 +222,8 @@ class RedactionCheck:
 
     def link(self, recorder: RecorderName, seq: int, chain_hash: bytes) -> None:
         """Add the chain hash of a recorder at the end of a batch, or at the start of the chain (seq 0)."""
-        if self.rows:
-            for key in recorder:
-                for checked in self._wanted.get((key, seq), ()):
-                    checked.links[key] = recorder.uuid, chain_hash
+        for checked in self._wanted.get((recorder.uuid, seq), ()):
+            checked.links[recorder.uuid] = recorder.uuid, chain_hash
 
     def first_problem(self) -> str | None:
         """Return a problem of the events so far, None if there is none."""
@@ -255,9 +243,8 @@ class RedactionCheck:
             if not checked.row.count or checked.found != checked.row.count:
                 problems.append(f"{checked.name} names {checked.row.count} events, but {checked.found} were found")
         for checked in self._with_present_heads():
-            version = 2 if checked.row.origin is None else 3
             links = [checked.links.get(recorder, ("", b"")) for recorder in checked.row.positions()]
-            if bytes.fromhex(chain.head(version, links)) != checked.row.head_after:
+            if bytes.fromhex(chain.head(links)) != checked.row.head_after:
                 problems.append(f"the head after {checked.name} is not the recorded one")
         return problems
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from ..db.database import Database
-from ..db.schema import CHAIN_VERSION, recorder
+from ..db.schema import recorder
 from ..errors import BadEvent
 from ..experiments.records import Experiment
 from . import chain
@@ -32,7 +32,6 @@ class Writer:
         epoch: int = 1,
         last_seq: int = 0,
         head_hash: bytes | None = None,
-        chain_version: int = CHAIN_VERSION,
     ) -> None:
         self._database = database
         self.experiment = of
@@ -42,11 +41,10 @@ class Writer:
         self.epoch = epoch
         self.last_seq = last_seq
         self.head_hash = chain.first_link(uuid_) if head_hash is None else head_hash
-        self.chain_version = chain_version
         self._names = NameWriter(database, of.id)
-        myself = chain.Identity(number, ordinal, uuid_.encode())
+        myself = number, uuid_.encode()
         self.identities = {0: myself, ordinal: myself}
-        """Recorders by ordinal, as far as causes have needed them. 0 means this recorder."""
+        """Id and uuid of recorders by ordinal, as far as causes have needed them. 0 means this recorder."""
         self.origins: dict[str, int] = {}
         """Name ids of recorders of the parent experiment, by uuid, as far as origins have needed them."""
 
@@ -81,7 +79,7 @@ class Writer:
         query = select(*columns).where(recorder.c.experiment_id == self.experiment.id)
         async with self._database.reading() as connection:
             for number, ordinal, uuid_ in await connection.execute(query):
-                self.identities[ordinal] = chain.Identity(number, ordinal, uuid_.encode())
+                self.identities[ordinal] = number, uuid_.encode()
 
 
 def new_uuid() -> str:

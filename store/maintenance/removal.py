@@ -160,7 +160,7 @@ async def sweep_unfinished(log: EventLog) -> int:
             workers = [entry for entry in recorders if entry.ordinal == 0] or recorders
             if any(_may_be_running(entry) for entry in workers):
                 continue
-        left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders), 1)
+        left = Experiment(row.id, row.exp_id, None, row.status, row.created_at, None, {}, [], len(recorders))
         swept += await discard(log, left)
     return swept
 

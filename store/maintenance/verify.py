@@ -28,8 +28,6 @@ from ..db.codes import AGENT, RECORDER, SEQ_BITS
 from ..db.database import Database
 from ..db.log_tables import table_problems
 from ..db.schema import (
-    CHAIN_VERSION,
-    SCHEMA_VERSION,
     VISIBLE,
     activity,
     batch,
@@ -124,7 +122,7 @@ async def _verify(
     source, places, ends = fetch_from(database), Places.new(), dict.fromkeys((row.id for row in recorders), 1)
     for row in recorders:
         try:
-            encoder = chain.encoder(row, recorders)
+            encoder = chain.encoder(recorders)
             ends[row.id] = await check_recorder(source, of, row, encoder, subject.redactions, verdict, places, tell)
         except WRONG_TYPE:
             verdict.add([f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type"])
@@ -152,7 +150,7 @@ class _Subject:
     def head(self) -> str | None:
         """Return the head of the experiment; None if a recorder's row holds a value of the wrong type."""
         try:
-            return chain.head_of(self.of, self.recorders)
+            return chain.head_of(self.recorders)
         except WRONG_TYPE:
             return None
 
@@ -192,17 +190,6 @@ def check_recorder_numbers(subject: _Subject) -> Iterator[str]:
         yield "the recorders are not numbered in the order of their ids"
 
 
-def check_schema_version(subject: _Subject) -> Iterator[str]:
-    """Check that the versions are known."""
-    if subject.of.schema_version not in range(1, SCHEMA_VERSION + 1):
-        yield f"its schema version is {subject.of.schema_version!r}, which is unknown"
-    elif subject.recorders and subject.recorders[0].chain_version != subject.of.schema_version:
-        yield f"its schema version is {subject.of.schema_version}, which is not the chain version of its first recorder"
-    for row in subject.recorders:
-        if row.chain_version not in range(1, CHAIN_VERSION + 1):
-            yield f"recorder {row.ordinal} has the chain version {row.chain_version!r}, which is unknown"
-
-
 def check_closing(subject: _Subject) -> Iterator[str]:
     """Check that exactly a closed experiment has a time of closing, and that its recorders have ended."""
     if (subject.of.status == "closed") != (subject.of.closed_at is not None):
@@ -215,7 +202,6 @@ def check_closing(subject: _Subject) -> Iterator[str]:
 EXPERIMENT_CHECKS: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     check_head,
     check_recorder_numbers,
-    check_schema_version,
     check_closing,
 )
 

@@ -65,7 +65,7 @@ class Blanking:
 
         Raises `DamagedStore` if the old chain does not match.
         """
-        encoder = chain.encoder(row, self.recorders)
+        encoder = chain.encoder(self.recorders)
         after, old = await self._start(connection, row)
         new, removed = old, 0
         links: list[dict[str, Any]] = []

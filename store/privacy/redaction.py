@@ -24,7 +24,7 @@ from ..experiments.registry import recorders_of
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader
-from ..log.redaction_records import Ranges, Recorder, RedactionRow, events_json, redactions_of, seals_of
+from ..log.redaction_records import Ranges, RedactionRow, events_json, redactions_of, seals_of
 from ..queries import side_tables
 from .blanking import Blanking
 from .copies import Copies, copies_of
@@ -105,7 +105,7 @@ async def _described(
     names = NameReader(log.database)
     await names.load({number for number in found.channels if number is not None})
     most = sorted(found.channels.items(), key=lambda pair: -pair[1])
-    head = chain.head_of(of, recorders)
+    head = chain.head_of(recorders)
     return Redaction(
         of.exp_id,
         len(found.ids),
@@ -119,11 +119,11 @@ async def _described(
     )
 
 
-def _ranges(ids: array[int], names: dict[int, Recorder]) -> Ranges:
-    """Return ascending event ids as ranges of seqs; `names` are those of the recorders by id."""
+def _ranges(ids: array[int], uuids: dict[int, str]) -> Ranges:
+    """Return ascending event ids as ranges of seqs; `uuids` are those of the recorders by id."""
     found: Ranges = {}
     for number in ids:
-        stretches = found.setdefault(names[number >> SEQ_BITS], [])
+        stretches = found.setdefault(uuids[number >> SEQ_BITS], [])
         seq = number & SEQ_MASK
         if stretches and stretches[-1][1] == seq - 1:
             stretches[-1] = (stretches[-1][0], seq)
@@ -132,13 +132,11 @@ def _ranges(ids: array[int], names: dict[int, Recorder]) -> Ranges:
     return found
 
 
-def _origin(of: Experiment, recorders: list[RecorderRow], before: list[RedactionRow]) -> str | None:
+def _origin(recorders: list[RecorderRow], before: list[RedactionRow]) -> str:
     """Return the origin of the next redaction record: other stores may redact the same recorders under theirs."""
-    if of.schema_version < 3:
-        return None
     if not any(row.gathered for row in recorders):
         return recorders[0].uuid
-    here = [row.origin for row in before if row.origin is not None and row.origin.startswith(_GATHERED)]
+    here = [row.origin for row in before if row.origin.startswith(_GATHERED)]
     return here[-1] if here else f"{_GATHERED}{uuid4().hex}"
 
 
@@ -156,10 +154,9 @@ async def _blank(
     """Redact in one transaction. Return False, and change nothing, if the log changed since `recorders` were read."""
     database = log.database
     before = await redactions_of(database, of.id)
-    origin = _origin(of, recorders, before)
-    names: dict[int, Recorder] = {row.id: row.ordinal if origin is None else row.uuid for row in recorders}
-    positions = {names[row.id]: row.last_seq for row in recorders}
-    events = events_json(_ranges(numbers, names), positions, origin)
+    origin = _origin(recorders, before)
+    positions = {row.uuid: row.last_seq for row in recorders}
+    events = events_json(_ranges(numbers, {row.id: row.uuid for row in recorders}), positions)
     at = time.time_ns()
     head_before = bytes.fromhex(result.head_before)
     row_now = RedactionRow(0, who, at, why, events, head_before, b"", origin)
@@ -189,7 +186,7 @@ async def _blank(
             mine = select(name.c.id).where(name.c.experiment_id == of.id, name.c.what == AGENT)
             # PostgreSQL would scan all events for each name of a NOT IN if they do not fit in memory
             await connection.execute(delete(name).where(name.c.id.in_(except_(mine, *used))))
-        result.head_after = chain.head(of.schema_version, ((row.uuid, heads[row.id]) for row in recorders))
+        result.head_after = chain.head((row.uuid, heads[row.id]) for row in recorders)
         await connection.execute(
             insert(redaction).values(
                 experiment_id=of.id,

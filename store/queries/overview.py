@@ -97,7 +97,7 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
         "channels": names.get(CHANNEL, 0),
         "agents": names.get(AGENT, 0),
         "recorders": [_recorder(row) for row in recorders],
-        "head": head_of(of, recorders),
+        "head": head_of(recorders),
         "redactions": [
             {
                 "at": iso(row.at),
@@ -148,7 +148,7 @@ async def _parent(log: EventLog, parent: Parent) -> dict[str, Any]:
         "at": None if parent.ts is None else iso(parent.ts),
         "point": str(point) if here else None,
         "in_store": here,
-        "head_unchanged": head_of(of, recorders) == parent.head if here and of is not None else None,
+        "head_unchanged": head_of(recorders) == parent.head if here and of is not None else None,
     }
 
 

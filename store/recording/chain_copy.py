@@ -109,7 +109,7 @@ class ChainCopy:
         """
         counters = _Counters.of(here)
         before = here.last_seq, here.head_hash, here.epoch
-        encoder = chain.encoder(row, self.recorders)
+        encoder = chain.encoder(self.recorders)
         try:
             async for walked in walk(
                 fetch_from(self.source), row.id, encoder, after=counters.last_seq, last=row.last_seq

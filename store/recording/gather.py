@@ -28,7 +28,7 @@ from ..log.event_log import EventLog
 from ..queries.index import index_or_warn
 from .chain_copy import ChainCopy, Moved, chain_hash_at
 from .part_rows import close_complete, ending, is_newer, missing_records, records_of, write_records, write_rows
-from .parts import FIRST_VERSION, Part, Whole, belonging, read_parts
+from .parts import Part, Whole, belonging, read_parts
 
 TRIES = 5
 """Attempts to copy a part, if other processes change the experiment in the target meanwhile."""
@@ -173,12 +173,11 @@ class _Gathering:
             whole.add(here)
             result.head_before, result.closed_before = _head(here), here.columns["status"] == "closed"
             self._closed_at += [here.columns["closed_at"]] if result.closed_before else []
-        old = {part: reason for part in parts if (reason := self._too_old(part, here)) is not None}
-        accepted, foreign = belonging(whole, [part for part in parts if part not in old], force=force)
+        accepted, foreign = belonging(whole, parts, force=force)
         known = {row.uuid: row.last_seq for row in here.recorders} if here else {}
         self._total = sum(max(row.last_seq - known.get(row.uuid, 0), 0) for part in accepted for row in part.recorders)
         for part in parts:
-            reason = old.get(part) or foreign.get(part)
+            reason = foreign.get(part)
             result.parts.append(GatheredPart(part.store, part.exp_id, reason=reason))
             if reason is None:
                 await self._copy(part, result.parts[-1], dry_run)
@@ -191,18 +190,6 @@ class _Gathering:
     async def _here(self) -> Part | None:
         """Return the experiment in the target."""
         return next(iter(await read_parts(self._database, [self._result.exp_id])), None)
-
-    def _too_old(self, part: Part, here: Part | None) -> str | None:
-        for each in (part, here):
-            if each is None:
-                continue
-            versions = (each.columns["schema_version"], *(row.chain_version for row in each.recorders))
-            if min(versions) < FIRST_VERSION:
-                return (
-                    f"{part.exp_id} in {each.store} was begun before revision 0003: its chains name recorders by "
-                    "ordinal and cannot be merged. Move it as a whole, with `messager pack` and `messager unpack`."
-                )
-        return None
 
     async def _copy(self, part: Part, result: GatheredPart, dry_run: bool) -> None:
         """Copy one part, again if the experiment was changed meanwhile."""
@@ -333,7 +320,7 @@ class _Gathering:
 
 
 def _head(part: Part) -> str:
-    return chain.head(part.columns["schema_version"], [(row.uuid, row.head_hash) for row in part.recorders])
+    return chain.head((row.uuid, row.head_hash) for row in part.recorders)
 
 
 def _planned(row: RecorderRow, here: RecorderRow | None) -> GatheredRecorder:

@@ -119,7 +119,7 @@ async def write_records(database: Database, experiment_id: int, records: Records
             return
         query = select(recorder.c.uuid, recorder.c.last_seq).where(recorder.c.experiment_id == experiment_id)
         reached = {row.uuid: row.last_seq for row in await connection.execute(query)}
-        waiting: set[str | None] = set()
+        waiting: set[str] = set()
         for origin, *values in missing:
             named = dict(zip(_RECORD, values, strict=True))
             if origin in waiting or not _is_reached(origin, named, reached):
@@ -128,7 +128,7 @@ async def write_records(database: Database, experiment_id: int, records: Records
             await connection.execute(insert(redaction).values(**named, origin=origin, experiment_id=experiment_id))
 
 
-def _is_reached(origin: str | None, record: dict[str, Any], reached: dict[str, int]) -> bool:
+def _is_reached(origin: str, record: dict[str, Any], reached: dict[str, int]) -> bool:
     """Return whether all recorders that a record names have reached their positions in it."""
     try:
         positions = RedactionRow(id=0, origin=origin, **record).positions()

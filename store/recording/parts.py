@@ -18,9 +18,6 @@ from .registration import NOTED
 Columns = Mapping[str, Any]
 """A row, by column."""
 
-FIRST_VERSION = 3
-"""The first schema version of experiments that can be gathered: the chains of earlier ones name ordinals."""
-
 
 @dataclass(slots=True, eq=False)
 class Part:

@@ -18,9 +18,7 @@ from ..db.codes import SEQ_BITS
 from ..errors import SpoolDamaged
 from ..log.event import NewEvent
 
-FORMATS = ("messager-spool/1", "messager-spool/2")
-"""Known formats. In the first, events have no `messager`, `arrival` and `origin`."""
-FORMAT = FORMATS[-1]
+FORMAT = "messager-spool/1"
 EVENT, NOTE = 1, 2
 
 REGISTRATION = "enrolment"
@@ -39,7 +37,7 @@ def read_header(file: BinaryIO, path: Path) -> dict[str, Any]:
         facts = json.loads(file.readline(_HEADER_BYTES))
     except (ValueError, RecursionError):
         facts = None
-    if not isinstance(facts, dict) or facts.get("format") not in FORMATS:
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise SpoolDamaged(str(path), "its first line is not that of a spool")
     for name, fits in _FACTS.items():
         if not fits(facts.get(name)):
@@ -116,9 +114,9 @@ def _fits(line: bytes, what: int) -> bool:
         return False
     if what == NOTE:
         return isinstance(data, dict) and all(fits(data[name]) for name, fits in _NOTED.items() if name in data)
-    if not isinstance(data, list) or len(data) not in (11, 14) or not is_number(data[1]):
+    if not isinstance(data, list) or len(data) != 14 or not is_number(data[1]):
         return False
-    cause, origin = data[_CAUSE], data[_ORIGIN] if len(data) == 14 else None
+    cause, origin = data[_CAUSE], data[_ORIGIN]
     return all(pair is None or (isinstance(pair, list) and len(pair) == 2) for pair in (cause, origin)) and (
         cause is None or all(map(is_number, cause))
     )

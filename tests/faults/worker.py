@@ -275,18 +275,16 @@ async def migrate(store: str, target: str) -> None:
     """Migrate a store to a revision; create it if needed. Writes `ready` before and `done` after."""
     from messager_store.db import migrations
     from messager_store.db.database import Database
+    from tests.support import next_revision
 
     migrations.scripts().get_heads()  # load the modules before the harness starts to measure
     say("ready")
     database = Database(store)
     if not database.dialect.exists():
         await database.open()
+        await database.close()
     else:
-        await database.open_engines()
-        act = migrations.upgrade if target == "head" else migrations.downgrade
-        async with database.writing() as connection:
-            await connection.run_sync(act, target)
-    await database.close()
+        await next_revision.migrate(store, target)
     say("done")
 
 

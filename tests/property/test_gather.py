@@ -81,7 +81,7 @@ async def test_any_way_of_gathering_gives_the_same(
         done = await gather_all(log, exp_id, urls)
     assert done is not None
     of = await log.experiment(exp_id)
-    assert done.head == head_of(of, pairs) == head_of(of, await log.recorders(of))
+    assert done.head == head_of(pairs) == head_of(await log.recorders(of))
     assert await events(log, exp_id) == expected
     assert (await verify(log, of)).problems == []
     assert (of.status, of.recorders) == ("closed", len(recorded))

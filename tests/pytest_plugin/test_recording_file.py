@@ -34,7 +34,7 @@ def written(path: Path, *lines: dict[str, object]) -> Path:
 
 
 def test_the_events_of_a_recording_have_the_numbers_of_their_lines(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.jsonl", {"format": "messager/2"}, said(1, 7, 3, "a"))
+    path = written(tmp_path / "a.jsonl", {"format": "messager/1"}, said(1, 7, 3, "a"))
     path.write_text(path.read_text() + "\n" + json.dumps(said(2, 3, 7, "b")) + "\n")
     found = read_recording(path)
     assert [found.line_numbers[event.recorder, event.seq] for event in found.events] == [2, 4]

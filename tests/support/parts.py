@@ -93,7 +93,7 @@ async def content(log: EventLog, exp_id: str = "e1") -> dict[tuple[str, int], tu
 
 async def head(log: EventLog, exp_id: str = "e1") -> str:
     of = await log.experiment(exp_id)
-    return head_of(of, await log.recorders(of))
+    return head_of(await log.recorders(of))
 
 
 def rows(store: str) -> dict[str, list[Any]]:

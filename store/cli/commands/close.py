@@ -29,5 +29,5 @@ async def command(exp: str, force: bool, store: str) -> None:
             return
         for repaired in await close(log, of, force=force):
             show(repaired)
-        head = head_of(of, await log.recorders(of))
+        head = head_of(await log.recorders(of))
     click.echo(safe(f"{of.exp_id} is closed; its head is {head}"))

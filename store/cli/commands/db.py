@@ -44,8 +44,7 @@ def upgrade(revision: str, store: str) -> None:
 def downgrade(revision: str, yes: bool, store: str) -> None:
     """Downgrade a store to an older revision; `base` removes all tables and all events.
 
-    Refused if the older revision cannot represent events, redactions, the heads of closed experiments, strict
-    recorders, unclean ends, or events in a spool.
+    Refused, with the reasons, if the older revision cannot keep a guarantee of an experiment.
     """
     from ...db import migrations
 

@@ -34,4 +34,4 @@ async def command(file: str, exp: str | None, head: str | None, store: str) -> N
         recorders = await log.recorders(of)
         events = sum(row.last_seq for row in recorders)
         note(f"unpacked {plural(events, 'event')} into {log.location}")
-    click.echo(safe(f"{of.exp_id} has the head {head_of(of, recorders)}"))
+    click.echo(safe(f"{of.exp_id} has the head {head_of(recorders)}"))

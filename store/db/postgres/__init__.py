@@ -17,7 +17,7 @@ from .views import not_compared, view_differences
 if TYPE_CHECKING:
     from .dialect import Postgres
 
-__all__ = ["describe_table", "lock_migrations", "not_compared", "open_dialect", "view_differences"]
+__all__ = ["describe_table", "lock_migrations", "lock_writers", "not_compared", "open_dialect", "view_differences"]
 
 _DRIVERS = ("", "asyncpg")
 _MIGRATION_LOCK = 7_104_961_833_297_412_000
@@ -42,3 +42,8 @@ def open_dialect(store: str) -> Postgres:
 def lock_migrations(connection: Connection) -> None:
     """Wait until no other migration runs, and keep others waiting until the transaction ends."""
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+
+
+def lock_writers(connection: Connection) -> None:
+    """Wait for all writers of the log, and keep others waiting until the transaction ends: all use this table."""
+    connection.execute(text("LOCK TABLE recorder IN ACCESS EXCLUSIVE MODE"))

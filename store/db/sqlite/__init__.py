@@ -12,7 +12,15 @@ from .file import store_of
 from .log_tables import describe_table
 from .views import not_compared, view_differences
 
-__all__ = ["describe_table", "lock_migrations", "not_compared", "open_dialect", "store_of", "view_differences"]
+__all__ = [
+    "describe_table",
+    "lock_migrations",
+    "lock_writers",
+    "not_compared",
+    "open_dialect",
+    "store_of",
+    "view_differences",
+]
 
 
 def open_dialect(store: str) -> SQLite:
@@ -32,3 +40,7 @@ def open_dialect(store: str) -> SQLite:
 
 def lock_migrations(connection: Connection) -> None:
     """Do nothing: the transaction of a migration is the only one that writes."""
+
+
+def lock_writers(connection: Connection) -> None:
+    """Do nothing: as above."""

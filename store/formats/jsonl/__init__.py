@@ -1,7 +1,7 @@
 """JSON Lines: an optional header, then one event per line, in replay order; gzip if the name ends in .gz.
 
-The header is an object without `ts`: `{"format": "messager/2", "name", "tags", "meta", "recorders"}`, and `parent` in a
-fork. A header without `format` is of version 1, which has no `parent`, and no `messager`, `arrival` and `origin`.
+The header is an object without `ts`: `{"format": "messager/1", "name", "tags", "meta", "recorders"}`, and `parent` in a
+fork.
 
 An event has `ts` (integer, ns UTC), `kind`, `channel`, `from_id`, `to_id` and `payload`: the exact text as a string,
 or `payload_base64` if the bytes are not UTF-8; likewise `channel_base64`. Import also accepts an object, an array,

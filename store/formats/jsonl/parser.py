@@ -17,7 +17,6 @@ from ...experiments import validation
 from ...log.event import SEAL, Fields
 from ..fields import (
     INT64,
-    KINDS_1,
     NO_CHANNEL,
     InvalidEntry,
     bytes_of,
@@ -31,16 +30,13 @@ from ..fields import (
 from ..input_file import InputFile
 from ..unique_keys import parse_unique
 
-FORMATS = ("messager/1", "messager/2")
-"""Known formats. The first has no fields of revision 0003."""
-FORMAT = FORMATS[-1]
+FORMAT = "messager/1"
 _MOST_RECORDERS = 1000
 """Maximum number of recorders without a header that describes them."""
 MOST_TOLD = 10_000
 """Maximum number of recorders in a header."""
 MOST_TAGS = 1000
-_HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders"}
-_HEADER_FIELDS_2 = _HEADER_FIELDS | {"parent"}
+_HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders", "parent"}
 _EVENT_FIELDS = {
     "ts",
     "kind",
@@ -59,8 +55,10 @@ _EVENT_FIELDS = {
     "label",
     "cause",
     "redacted",
+    "messager",
+    "arrival",
+    "origin",
 }
-_EVENT_FIELDS_2 = _EVENT_FIELDS | {"messager", "arrival", "origin"}
 _UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
@@ -72,8 +70,6 @@ class Parser(InputFile):
         self._length = 0
         self._first: dict[str, Any] | None = None
         self._most_recorders = _MOST_RECORDERS
-        self._event_fields = _EVENT_FIELDS_2
-        self._kinds: tuple[str, ...] = KINDS
         self._channels: dict[str, str] = {}
         """Channels that were checked, as the log has them."""
 
@@ -85,16 +81,14 @@ class Parser(InputFile):
         if "ts" in first:
             self._first = first
             return {}
-        version = first.get("format", FORMATS[0])
-        if version == FORMATS[0]:
-            self._event_fields, self._kinds = _EVENT_FIELDS, KINDS_1
-        unknown = first.keys() - (_HEADER_FIELDS if version == FORMATS[0] else _HEADER_FIELDS_2)
+        version = first.get("format", FORMAT)
+        unknown = first.keys() - _HEADER_FIELDS
         if unknown:
             raise InvalidEntry(f"neither an event (no ts) nor a header (unknown field {sorted(unknown)[0]!r})")
-        if version not in FORMATS:
+        if version != FORMAT:
             if str(first["format"]).startswith("messager-pack/"):
                 raise InvalidEntry("this is a pack, not an export; read it with `messager unpack`")
-            raise InvalidEntry(f"format {first['format']!r} is not known, only {' and '.join(map(repr, FORMATS))}")
+            raise InvalidEntry(f"format {first['format']!r} is not known, only {FORMAT!r}")
         if not isinstance(first.get("name"), str | None):
             raise InvalidEntry("the name is not a string")
         for field, kind in (("tags", str), ("recorders", dict)):
@@ -141,14 +135,14 @@ class Parser(InputFile):
         get = data.get
         ts, kind, channel = get("ts"), get("kind", "sent"), get("channel")
         from_id, to_id, meta = get("from_id"), get("to_id"), get("meta")
-        if not data.keys() <= self._event_fields:
-            raise InvalidEntry(f"unknown field {sorted(data.keys() - self._event_fields)[0]!r}")
+        if not data.keys() <= _EVENT_FIELDS:
+            raise InvalidEntry(f"unknown field {sorted(data.keys() - _EVENT_FIELDS)[0]!r}")
         if ts.__class__ is not int or not -INT64 <= ts < INT64:
             ts = integer_of(data, "ts", -INT64, INT64 - 1)
             if ts is None:
                 raise InvalidEntry("no ts (an integer, ns UTC)")
-        if kind not in self._kinds:
-            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(self._kinds)}")
+        if kind not in KINDS:
+            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
         if channel.__class__ is not str or channel not in self._channels or "channel_base64" in data:
             channel = self._channel(data, kind)
         for field, value in (("from_id", from_id), ("to_id", to_id), ("meta", meta)):

@@ -112,5 +112,5 @@ async def _metadata(log: EventLog, of: Experiment, shared: Sharing | None) -> di
     if header["name"] is not None:
         found["name"] = header["name"]
     if shared is None or not shared.pseudonymise:
-        found |= {"exp_id": of.exp_id, "head": head_of(of, recorders)}
+        found |= {"exp_id": of.exp_id, "head": head_of(recorders)}
     return found

@@ -15,9 +15,7 @@ from ...log import chain
 from ...log.chain_walk import kind_of, payload_of, ts_of
 from ..fields import InvalidEntry, integer, text
 
-FORMATS = ("messager-pack/1", "messager-pack/2")
-"""Known formats. The first has no fields of revision 0003."""
-FORMAT = FORMATS[-1]
+FORMAT = "messager-pack/1"
 MOST_RECORDERS = 20_000
 MOST_REDACTIONS = 5_000
 MOST_BATCH_EVENTS = 1_000_000
@@ -34,18 +32,6 @@ EXPERIMENT = _portable(experiment, "id")
 RECORDER = _portable(recorder, "id", "experiment_id", "spool")
 BATCH = _portable(batch, "recorder_id")
 REDACTION = _portable(redaction, "id", "experiment_id")
-
-_SINCE_2 = {
-    *("parent_exp_id", "parent_head", "parent_cursor"),
-    *("chain_version", "asked_count", "answered_count", "origin"),
-}
-"""Columns that packs of version 1 do not have."""
-
-
-def columns_of(columns: dict[str, Column[Any]], version: int) -> dict[str, Column[Any]]:
-    """Return the columns of a row in a pack of this version."""
-    return columns if version > 1 else {key: column for key, column in columns.items() if key not in _SINCE_2}
-
 
 COUNTED = (
     "last_seq",
@@ -67,17 +53,13 @@ def row_to_json(columns: Mapping[str, Column[Any]], row: Mapping[str, Any]) -> d
 
 
 def row_from_json(columns: Mapping[str, Column[Any]], data: Any) -> dict[str, Any]:
-    """Return a row with values of the types of its columns. A column unknown to an older pack gets its default."""
+    """Return a row with values of the types of its columns."""
     if not isinstance(data, dict):
         raise InvalidEntry("not a JSON object")
     unknown = data.keys() - columns.keys()
     if unknown:
         raise InvalidEntry(f"unknown field {sorted(unknown)[0]!r}; was it packed by a newer messager?")
-    return {key: _value(column, data.get(key)) for key, column in columns.items() if _is_given(column, data)}
-
-
-def _is_given(column: Column[Any], data: dict[str, Any]) -> bool:
-    return column.name in data or (not column.nullable and column.server_default is None)
+    return {key: _value(column, data.get(key)) for key, column in columns.items()}
 
 
 def _value(column: Column[Any], value: Any) -> Any:
@@ -139,10 +121,11 @@ class Chain:
         origin: chain.Reference | None,
     ) -> None:
         """Add the next event of the batch; `names` are those of `chain.names`, `cause` is that of its row."""
-        numbers = (duration_ns, receivers, None if cause is None else self._encoder.cause(cause))
+        seq, caused_by = self.last_seq + 1, self._encoder.cause(cause)
+        head = (seq, ts, kind, flags, *names)
         try:
-            encoded = self._encoder.encode(
-                self.last_seq + 1, ts, kind, flags, *names, msg_id, *numbers, meta, payload, arrival, origin
+            encoded = chain.encode_event(
+                *head, msg_id, duration_ns, receivers, caused_by, meta, payload, arrival, origin
             )
         except (struct.error, TypeError, AttributeError):
             raise self.unreadable() from None
@@ -192,7 +175,7 @@ class Chain:
             raise InvalidEntry(f"{place}: its events do not have its digest")
         if self._batch_times != (part["min_ts"], part["max_ts"]):
             raise InvalidEntry(f"{place}: its events do not have its times")
-        self._link = chain.next_link(self._encoder.version, self._link, part["digest"], *chain.facts(part))
+        self._link = chain.next_link(self._link, part["digest"], *chain.facts(part))
         if self._link != part["chain_hash"]:
             raise InvalidEntry(f"{place}: the chain does not continue that of the batch before it")
         self._times = _wider(self._times, part["min_ts"], part["max_ts"])
@@ -208,8 +191,7 @@ class Chain:
             "payload_bytes": self._payload_bytes,
             "first_ts": low,
             "last_ts": high,
-            # the values that it summarises were not stored before
-            "worst_unacknowledged": row["worst_unacknowledged"] if self._encoder.version == 1 else self._worst,
+            "worst_unacknowledged": self._worst,
         }
         for what in COUNTED:
             if row[what] != counted[what]:

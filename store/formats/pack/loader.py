@@ -36,8 +36,7 @@ class Loader:
     def __init__(self, database: Database, of: Experiment, worker: int) -> None:
         self.of = of
         self.claims: list[dict[str, Any]] = []
-        """By ordinal: the counters in the row of a recorder, with its uuid, its role, its chain version and its id
-        in this store."""
+        """By ordinal: the counters in the row of a recorder, with its uuid, its role and its id in this store."""
         self._database = database
         self._worker = worker
         self._names: dict[tuple[int, bytes], int] = {}
@@ -70,6 +69,8 @@ class Loader:
             "head_hash": chain.first_link(uuid),
             "payload_bytes": 0,
             "worst_unacknowledged": 0,
+            "unclean": 0,
+            "durability": "buffered",
         }
         async with database.writing() as connection:
             made = await connection.execute(insert(experiment).values(hidden))
@@ -77,7 +78,7 @@ class Loader:
             signed = await connection.execute(insert(recorder).values(**sign, experiment_id=number))
             if tags:
                 await connection.execute(insert(tag), [{"experiment_id": number, "tag": word} for word in tags])
-        named = Experiment(number, hidden["exp_id"], None, "importing", now, None, {}, [], 0, of["schema_version"])
+        named = Experiment(number, hidden["exp_id"], None, "importing", now, None, {}, [], 0)
         return cls(database, named, signed.inserted_primary_key[0])  # type: ignore[index]
 
     async def add_recorders(self, page: list[dict[str, Any]], path: str) -> None:
@@ -101,15 +102,7 @@ class Loader:
                     insert(recorder).values({**row, **nothing, "experiment_id": self.of.id})
                 )
                 number = made.inserted_primary_key[0]  # type: ignore[index]
-                self.claims.append(
-                    {
-                        **claims,
-                        "uuid": row["uuid"],
-                        "id": number,
-                        "role": row["role"],
-                        "chain_version": row["chain_version"],
-                    }
-                )
+                self.claims.append({**claims, "uuid": row["uuid"], "id": number, "role": row["role"]})
 
     async def add_redaction(self, row: dict[str, Any]) -> None:
         """Insert the record of a redaction."""
@@ -143,9 +136,7 @@ class Loader:
 
     def complete(self, claims: dict[str, Any]) -> None:
         """Set the counters of a recorder, as all its events were added."""
-        self._complete.append(
-            {f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role", "chain_version")}
-        )
+        self._complete.append({f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role")})
 
     @property
     def is_full(self) -> bool:

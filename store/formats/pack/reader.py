@@ -15,7 +15,7 @@ from typing import Any
 
 from ...db.codes import AGENT, CHANNEL, KINDS, MESSAGER, NO_TEXT, REDACTED, SEQ_BITS
 from ...db.codes import RECORDER as RECORDER_NAME
-from ...db.schema import CHAIN_VERSION, SCHEMA_VERSION, VISIBLE
+from ...db.schema import VISIBLE
 from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, StoreError
 from ...experiments import validation
@@ -28,7 +28,6 @@ from ...log.redaction_records import RecorderName, RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
 from ..fields import (
     INT64,
-    KINDS_1,
     NO_CHANNEL,
     InvalidEntry,
     bytes_of,
@@ -44,13 +43,12 @@ from ..input_file import InputFile, parse_object
 from .layout import (
     BATCH,
     EXPERIMENT,
-    FORMATS,
+    FORMAT,
     MOST_RECORDERS,
     MOST_REDACTIONS,
     RECORDER,
     REDACTION,
     Chain,
-    columns_of,
     row_from_json,
 )
 from .loader import Loader
@@ -78,8 +76,10 @@ _EVENT_FIELDS = {
     "meta",
     "payload",
     "payload_base64",
+    "messager",
+    "arrival",
+    "origin",
 }
-_EVENT_FIELDS_2 = _EVENT_FIELDS | {"messager", "arrival", "origin"}
 
 
 async def unpack(
@@ -108,23 +108,23 @@ async def _unpack(
     head: str | None,
     progress: Callable[[int, int], None] | None,
 ) -> Experiment:
-    of, tags, redactions, told, version = _description(lines)
+    of, tags, redactions, told = _description(lines)
     wanted = of["exp_id"] if exp_id is None else validation.checked_exp_id(exp_id)
     await sweep_unfinished(log)
     loading = await Loader.begin(log.database, of, wanted, tags)
     try:
-        await _recorders(lines, loading, of, version)
+        await _recorders(lines, loading, of)
         if await log.has_experiment(wanted):  # and it is a different recording
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
         pairs = ((row["uuid"], row["head_hash"]) for row in loading.claims)
-        claimed = chain.head(of["schema_version"], pairs)
+        claimed = chain.head(pairs)
         if claimed != told:
             raise InvalidEntry(f"its recorders have the head {claimed}, but it names {told}")
         if head is not None and not (head and claimed.startswith(head)):
             raise InvalidEntry(f"its head is {claimed}, not {head}")
-        seals = await _redactions(lines, loading, redactions, of["schema_version"], version)
+        seals = await _redactions(lines, loading, redactions)
         loading.check_space()
-        await _events(lines, loading, seals, version, progress)
+        await _events(lines, loading, seals, progress)
         lines.check_end()
         await loading.publish(of, wanted)
     except BaseException:
@@ -133,25 +133,19 @@ async def _unpack(
     return await log.experiment(wanted)
 
 
-def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str, int]:
-    """Return the row of the experiment, its tags, the number of its redactions, its head, and the format's version."""
+def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str]:
+    """Return the row of the experiment, its tags, the number of its redactions, and its head."""
     try:
         first = lines.next()
     except InvalidEntry as error:
         raise InvalidEntry(f"not a pack ({error})") from None
-    if first.get("format") not in FORMATS:
+    if first.get("format") != FORMAT:
         if str(first.get("format")).startswith("messager/") or "ts" in first:
             raise InvalidEntry("this is an export, not a pack; read it with `messager import`")
-        raise InvalidEntry(f"not a pack: it does not begin with the format {FORMATS[-1]!r}")
+        raise InvalidEntry(f"not a pack: it does not begin with the format {FORMAT!r}")
     data = lines.next("experiment", "tags", "redactions", "head")
-    of_schema = data["experiment"].get("schema_version") if isinstance(data["experiment"], dict) else None
-    if isinstance(of_schema, int) and of_schema > SCHEMA_VERSION:
-        raise InvalidEntry("it was packed by a newer messager: install that version (`pip install PATH`, its checkout)")
-    version = FORMATS.index(first["format"]) + 1
-    of = row_from_json(columns_of(EXPERIMENT, version), data["experiment"])
-    integer(of["schema_version"], "schema_version", 1, SCHEMA_VERSION if version > 1 else 2)
-    if integer(of["recorders"], "recorders", 0, MOST_RECORDERS) == 0:
-        of["schema_version"] = SCHEMA_VERSION  # there is no head to keep
+    of = row_from_json(EXPERIMENT, data["experiment"])
+    integer(of["recorders"], "recorders", 0, MOST_RECORDERS)
     if of["status"] not in VISIBLE or (of["status"] == "closed") != (of["closed_at"] is not None):
         raise InvalidEntry(f"the status {of['status']!r} and the time of closing do not fit")
     meta_of(of["meta"])
@@ -166,7 +160,7 @@ def _description(lines: _PackFile) -> tuple[dict[str, Any], list[str], int, str,
     except StoreError as error:
         raise InvalidEntry(str(error)) from None
     redactions = integer(data["redactions"], "redactions", 0, MOST_REDACTIONS)
-    return of, tags, redactions, text(data["head"], "head"), version
+    return of, tags, redactions, text(data["head"], "head")
 
 
 def _check_parent(of: dict[str, Any]) -> None:
@@ -178,28 +172,24 @@ def _check_parent(of: dict[str, Any]) -> None:
         raise InvalidEntry("parent_head is not a SHA-256 in hex")
 
 
-async def _recorders(lines: _PackFile, loading: Loader, of: dict[str, Any], version: int) -> None:
+async def _recorders(lines: _PackFile, loading: Loader, of: dict[str, Any]) -> None:
     """Read the rows of the recorders, a page at a time."""
     page: list[dict[str, Any]] = []
     count = of["recorders"]
     for ordinal in range(1, count + 1):
-        page.append(_recorder(lines.next("recorder")["recorder"], ordinal, of["schema_version"], version))
+        page.append(_recorder(lines.next("recorder")["recorder"], ordinal))
         if len(page) == 200 or ordinal == count:
             await loading.add_recorders(page, lines.path)
             page = []
 
 
-async def _redactions(
-    lines: _PackFile, loading: Loader, count: int, schema_version: int, version: int
-) -> RedactionCheck:
+async def _redactions(lines: _PackFile, loading: Loader, count: int) -> RedactionCheck:
     """Read the records of redactions, which the events are checked against."""
     rows = []
     size = 0
     for _ in range(count):
-        row = {"origin": None, **row_from_json(columns_of(REDACTION, version), lines.next("redaction")["redaction"])}
+        row = row_from_json(REDACTION, lines.next("redaction")["redaction"])
         json_text(row["events"], "events", object)
-        if (row["origin"] is None) != (schema_version < 3):
-            raise InvalidEntry("the origin of a redaction does not fit its schema version")
         size += len(row["events"])
         if size > _MOST_REDACTION_BYTES:
             raise InvalidEntry(f"its redactions list events in more than {_MOST_REDACTION_BYTES:,} characters")
@@ -212,17 +202,15 @@ async def _redactions(
 
 
 async def _events(
-    lines: _PackFile, loading: Loader, seals: RedactionCheck, version: int, progress: Callable[[int, int], None] | None
+    lines: _PackFile, loading: Loader, seals: RedactionCheck, progress: Callable[[int, int], None] | None
 ) -> None:
     """Read every batch with its events, and check each against the chain before it is added."""
     total = sum(row["last_seq"] for row in loading.claims)
     done = 0
-    events = _Events(loading, version)
-    identities = [
-        chain.Identity(each["id"], ordinal, each["uuid"].encode()) for ordinal, each in enumerate(loading.claims, 1)
-    ]
+    events = _Events(loading)
+    encoder = chain.Encoder({claims["id"]: claims["uuid"].encode() for claims in loading.claims})
     for ordinal, claims in enumerate(loading.claims, 1):
-        sealed = Chain(ordinal, claims["uuid"], chain.Encoder(claims["chain_version"], identities))
+        sealed = Chain(ordinal, claims["uuid"], encoder)
         named = RecorderName(ordinal, claims["uuid"])
         seals.link(named, 0, chain.first_link(claims["uuid"]))
         size = 0
@@ -256,15 +244,8 @@ async def _events(
         raise InvalidEntry(problem)
 
 
-def _recorder(data: Any, ordinal: int, schema_version: int, version: int) -> dict[str, Any]:
-    row = row_from_json(columns_of(RECORDER, version), data)
-    if version == 1:
-        row |= {"chain_version": schema_version, "asked_count": 0, "answered_count": 0}
-    of_chain = integer(row.get("chain_version"), "chain_version", 1, CHAIN_VERSION)
-    if of_chain != schema_version and (ordinal == 1 or of_chain != CHAIN_VERSION):
-        raise InvalidEntry(
-            f"recorder {ordinal} has chain_version {of_chain}, which does not fit its experiment's schema_version"
-        )
+def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
+    row = row_from_json(RECORDER, data)
     integer(row["epoch"], "epoch", 1, _MOST_EPOCH)
     if row["ordinal"] != ordinal:
         raise InvalidEntry(f"recorder {row['ordinal']} is in the place of recorder {ordinal}")
@@ -286,23 +267,21 @@ _Key = tuple[Any, Any, Any, Any]
 class _Events:
     """Checks the lines of events, and makes rows of them."""
 
-    def __init__(self, loading: Loader, version: int) -> None:
+    def __init__(self, loading: Loader) -> None:
         self._loading = loading
-        self._kinds = {kind: code for kind, code in _KIND.items() if version > 1 or kind in KINDS_1}
-        self._fields = _EVENT_FIELDS if version == 1 else _EVENT_FIELDS_2
         self._names: dict[_Key, tuple[chain.Names, list[tuple[int, bytes] | None], bool]] = {}
         """Checked names, by the texts in a line: for the chain and for the row, and True if there is a channel."""
         self._bytes = 0
 
     def row(self, data: dict[str, Any], sealed: Chain) -> list[Any]:
         """Return the row of an event, without its id and with names instead of their ids, and add it to the chain."""
-        if not data.keys() <= self._fields:
-            raise InvalidEntry(f"unknown field {sorted(data.keys() - self._fields)[0]!r} of an event")
+        if not data.keys() <= _EVENT_FIELDS:
+            raise InvalidEntry(f"unknown field {sorted(data.keys() - _EVENT_FIELDS)[0]!r} of an event")
         get = data.get
         kind, ts, payload = get("kind"), get("ts"), get("payload")
-        code = self._kinds.get(kind) if isinstance(kind, str) else None
+        code = _KIND.get(kind) if isinstance(kind, str) else None
         if code is None:
-            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(self._kinds)}")
+            raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
         if ts.__class__ is not int or not -INT64 <= ts < INT64:
             ts = integer(ts, "ts", -INT64, INT64 - 1)
         plain = data.keys() <= _PLAIN_FIELDS

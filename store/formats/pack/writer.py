@@ -16,7 +16,7 @@ from ...db.schema import experiment, recorder, redaction, tag
 from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...json_text import too_long
-from ...log.chain import Encoder, Identity
+from ...log.chain import Encoder
 from ...log.chain import head as head_of
 from ...log.chain_walk import WalkedBatch, WalkedPage, fetch_from, walk
 from ...log.event_log import EventLog
@@ -49,8 +49,7 @@ class _Snapshot:
 
     @property
     def head(self) -> str:
-        pairs = ((row["uuid"], row["head_hash"]) for row in self.recorders)
-        return head_of(self.of["schema_version"], pairs)
+        return head_of((row["uuid"], row["head_hash"]) for row in self.recorders)
 
 
 async def pack(
@@ -78,10 +77,9 @@ async def pack(
         try:
             _describe(out, taken, alive)
             ordinals = {row["id"]: row["ordinal"] for row in taken.recorders}
-            identities = [Identity(row["id"], row["ordinal"], row["uuid"].encode()) for row in taken.recorders]
+            encoder = Encoder({row["id"]: row["uuid"].encode() for row in taken.recorders})
             lines = EventLines(ordinals)
             for row in taken.recorders:
-                encoder = Encoder(row["chain_version"], identities)
                 chain = Chain(row["ordinal"], row["uuid"], encoder)
                 async for walked in walk(source, row["id"], encoder, last=row["last_seq"]):
                     part = {key: getattr(walked.row, key) for key in BATCH}

@@ -46,7 +46,7 @@ def test_a_pack_brings_the_head_along(run: Run, tmp_path: Path) -> None:
     assert f"unpacked 500 events into {tmp_path / 'other.db'}" in done.stderr
     assert run("verify", "game-1", "--head", known, "--store", "other.db").returncode == 0
     piped = run("pack", "game-1", "-o", "-", text=False)
-    assert json.loads(piped.stdout.splitlines()[0]) == {"format": "messager-pack/2"}
+    assert json.loads(piped.stdout.splitlines()[0]) == {"format": "messager-pack/1"}
     done = run("unpack", "-", "--exp", "piped", "--store", "third.db", input=piped.stdout, text=False)
     assert done.returncode == 0 and head(run, "piped", "--store", "third.db") == known
 

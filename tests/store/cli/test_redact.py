@@ -143,12 +143,3 @@ def test_nothing_is_written_over_a_store(run: Run, tmp_path: Path, verb: str) ->
         one_line(run(verb, "e1", "-o", f"runs{ending}", *there), 2, "belongs to the store", "-o")
     assert len(run("events", "e1", *there).stdout.splitlines()) > len(LINES)
     assert run(verb, "e1", "-o", "runs-copy", *there).returncode == 0
-
-
-def test_a_redacted_store_is_not_brought_back_to_a_revision_that_cannot_check_redactions(run: Run) -> None:
-    assert run(*REDACT, "--yes").returncode == 0
-    for yes in (["--yes"], []):  # refused before it asks
-        done = run("db", "downgrade", "0001", *yes)
-        one_line(done, 2, "redactions would no longer fit their heads (e1)", "messager pack")
-    assert run("verify", "e1").returncode == 0
-    assert run("db", "check").returncode == 0

@@ -153,7 +153,7 @@ async def test_files_that_are_no_store_are_named_and_left_alone(tmp_path: Path) 
 
 async def test_a_store_of_another_revision_is_named_with_the_command(store: str) -> None:
     await (await EventLog.open(store)).close()
-    for revision, remedy in (("9999", "newer messager: install that version"), ("", "db upgrade")):
+    for revision, remedy in (("9999", "another version"), ("", "db upgrade")):
         sql(store, "DELETE FROM alembic_version")
         if revision:
             sql(store, f"INSERT INTO alembic_version VALUES ('{revision}')")

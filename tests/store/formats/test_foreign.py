@@ -364,9 +364,9 @@ def test_a_format_is_recognised(tmp_path: Path) -> None:
         ("x", json.dumps(LOG_1_3, indent=2), "agentsociety"),
         ("x.jsonl", json.dumps(LOG_1_0[0]), "agentsociety"),
         ("x.jsonl", '{"ts": 1, "name": 2, "content": 3, "role": 4}', "jsonl"),
-        ("x.jsonl", '{"format": "messager/2", "name": "role"}', "jsonl"),
+        ("x.jsonl", '{"format": "messager/1", "name": "role"}', "jsonl"),
         ("x.jsonl", "", "jsonl"),
-        ("x.pack", '{"format": "messager-pack/2"}', "jsonl"),
+        ("x.pack", '{"format": "messager-pack/1"}', "jsonl"),
         ("absent", None, "jsonl"),
     ]:
         for zipped in [False, True]:

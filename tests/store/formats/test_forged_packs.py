@@ -87,18 +87,6 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         lambda p: p[2]["recorder"].update(epoch=2**31 - 1),
         "line 3: epoch is not between 1 and",
     ),
-    "an older chain in a new experiment": (
-        lambda p: p[3]["recorder"].update(chain_version=2),
-        "line 4: recorder 2 has chain_version 2, which does not fit its experiment's schema_version",
-    ),
-    "the oldest chain in an older experiment": (
-        lambda p: (p[1]["experiment"].update(schema_version=2), p[2]["recorder"].update(chain_version=1)),
-        "line 3: recorder 1 has chain_version 1, which does not fit its experiment's schema_version",
-    ),
-    "a first recorder that is newer than its experiment": (
-        lambda p: p[1]["experiment"].update(schema_version=2),
-        "line 3: recorder 1 has chain_version 3, which does not fit its experiment's schema_version",
-    ),
     "a parent without cursor": (
         lambda p: p[1]["experiment"].update(parent_exp_id="p", parent_head="00" * 32),
         "line 2: parent_exp_id, parent_head and parent_cursor are not all given",
@@ -117,10 +105,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "a spool of its own": (lambda p: p[2]["recorder"].update(spool="/etc/passwd"), "unknown field 'spool'"),
     "a missing field": (lambda p: p[2]["recorder"].pop("role"), "role is not a string"),
     "a status there is not": (lambda p: p[1]["experiment"].update(status="importing"), "the status 'importing'"),
-    "a version to come": (
-        lambda p: p[1]["experiment"].update(schema_version=99),
-        "newer messager: install that version",
-    ),
+    "an older format": (lambda p: p[0].update(format="messager-pack/2"), "begin with the format 'messager-pack/1'"),
     "more recorders than any": (lambda p: p[1]["experiment"].update(recorders=10**6), "recorders is not between"),
     "an exp_id that nobody can type": (lambda p: p[1]["experiment"].update(exp_id="@x"), "cannot be an exp_id"),
     "a tag that cannot be printed": (lambda p: p[1].update(tags=["\x1b[31m"]), "cannot be a tag"),

@@ -96,7 +96,7 @@ async def test_export_takes_the_filters_of_read(log: EventLog, tmp_path: Path) -
     await filled(log, [sent(1, channel="a"), sent(2, channel="b"), NewEvent("mark", 3, None, b"", meta={"name": "m"})])
     assert await export_jsonl(log, "e1", tmp_path / "a.jsonl", channels=["a"]) == 1
     header, line = [json.loads(text) for text in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert header["format"] == "messager/2"
+    assert header["format"] == "messager/1"
     assert line == {"ts": 1, "kind": "sent", "channel": "a", "from_id": None, "to_id": None, "payload": "x"}
 
 
@@ -282,7 +282,7 @@ async def test_export_writes_through_links_and_into_pipes(log: EventLog, tmp_pat
     os.symlink(tmp_path / "real.jsonl", tmp_path / "link.jsonl")
     await export_jsonl(log, "e1", tmp_path / "link.jsonl")
     assert os.readlink(tmp_path / "link.jsonl") == str(tmp_path / "real.jsonl")
-    assert "messager/2" in (tmp_path / "real.jsonl").read_text()
+    assert "messager/1" in (tmp_path / "real.jsonl").read_text()
     os.mkfifo(tmp_path / "pipe")
     reading = asyncio.create_task(asyncio.to_thread((tmp_path / "pipe").read_text))
     await asyncio.to_thread(asyncio.run, _export_from(log.location, tmp_path / "pipe"))

@@ -44,15 +44,14 @@ async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
 
 async def head(log: EventLog, exp_id: str = "e1") -> str:
     of = await log.experiment(exp_id)
-    return head_of(of, await log.recorders(of))
+    return head_of(await log.recorders(of))
 
 
 def rows(store: str) -> dict[str, list[Any]]:
     """Return all rows of a store, with ids replaced so that stores can be compared."""
     ordinal = "(SELECT ordinal FROM recorder WHERE id = {} >> 40)".format
     queries = {
-        "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, schema_version, recorders "
-        "FROM experiment",
+        "experiment": "SELECT exp_id, name, status, created_at, closed_at, meta, recorders FROM experiment",
         "tag": "SELECT tag FROM tag ORDER BY tag",
         "recorder": f"SELECT {', '.join(layout.RECORDER)} FROM recorder ORDER BY ordinal",
         "batch": f"SELECT {ordinal('recorder_id << 40')}, {', '.join(layout.BATCH)} FROM batch ORDER BY 1, first_seq",

@@ -37,7 +37,7 @@ async def test_an_export_holds_the_schedule_and_the_parent(log: EventLog, other:
     await fork(log)
     await export_jsonl(log, "e1", tmp_path / "a.jsonl")
     header, first, *_ = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert (header["format"], header["parent"]) == ("messager/2", PARENT)
+    assert (header["format"], header["parent"]) == ("messager/1", PARENT)
     assert (first["messager"], first["arrival"], first["origin"]) == ("m1", 0, ["u1", 7])
     of = await import_jsonl(other, tmp_path / "a.jsonl", "e1")
     assert (of.parent_exp_id, of.parent_cursor) == (PARENT["exp_id"], PARENT["cursor"])
@@ -56,7 +56,7 @@ async def test_a_pack_holds_the_schedule_and_the_parent(log: EventLog, other: Ev
     assert (await verify(other, of, packed.head)).problems == []
     await pack(other, "e1", tmp_path / "b.pack")
     assert (tmp_path / "a.pack").read_bytes() == (tmp_path / "b.pack").read_bytes()
-    assert json.loads((tmp_path / "a.pack").read_text().splitlines()[0]) == {"format": "messager-pack/2"}
+    assert json.loads((tmp_path / "a.pack").read_text().splitlines()[0]) == {"format": "messager-pack/1"}
 
 
 async def test_a_pseudonymised_export_names_no_messager_recorder_or_parent(log: EventLog, tmp_path: Path) -> None:

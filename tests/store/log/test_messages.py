@@ -273,7 +273,7 @@ async def test_an_import_with_times_at_the_end_of_the_range_has_the_messages_of_
 ) -> None:
     recorders = [{"role": "messager", **session}, {"role": "tap", "started_at": 1, "ended_at": LAST}]
     lines: list[dict[str, Any]] = [
-        {"format": "messager/2", "recorders": recorders},
+        {"format": "messager/1", "recorders": recorders},
         {"ts": ts, "kind": "sent", "channel": "c", "payload": "a", "recorder": 1},
         {"ts": 2, "kind": "received", "channel": "c", "payload": "b", "recorder": 2},
         {"ts": at(0), "kind": "received", "channel": "c", "payload": "c", "recorder": 2},

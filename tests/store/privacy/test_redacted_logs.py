@@ -78,7 +78,6 @@ TAMPERED = {
         "was not redacted"
     ),
     'UPDATE redaction SET events = \'{"ranges": [[1, 1, 1]], "recorders": [9, 9]}\' WHERE id = 2': "was changed",
-    "UPDATE redaction SET origin = NULL WHERE id = 2": "a row of table redaction was changed",
     "UPDATE redaction SET origin = 'x' WHERE id = 2": "no redaction record matches",
     "INSERT INTO redaction SELECT 3, experiment_id, who, at, why, events, head_before, head_after, origin "
     "FROM redaction WHERE id = 2": "no redaction record matches",

@@ -172,10 +172,10 @@ async def test_a_spool_of_a_closed_experiment_stays_and_says_why(log: EventLog, 
         await taker.stop()
     of = await log.experiment("e1")
     await close(log, of, force=True)
-    head = head_of(of, await log.recorders(of))
+    head = head_of(await log.recorders(of))
     [done] = await everything_drained(log, taker.spool_path.parent)
     assert done.left == 20 and "closed" in (done.reason or "") and taker.spool_path.exists()
-    assert head_of(of, await log.recorders(of)) == head
+    assert head_of(await log.recorders(of)) == head
     with pytest.raises(ExperimentClosed):
         await log.take_over(taker.uuid)
 

@@ -23,7 +23,6 @@ from messager_store.recording.repair import repair
 from messager_store.recording.tap import Tap
 from tests.messager.test_messager import fetched
 from tests.support import Listed, Stores, messager, nightly_after, self_recording, sql, until
-from tests.support.earlier import of_version_2
 from tests.support.outages import everything_drained, locked
 from tests.support.parts import content, gathered
 
@@ -296,7 +295,7 @@ async def test_a_successor_logs_subscriptions_only_with_its_first_event(
     assert await subscriptions(log, "e1-2") == [(one.id, ["c"])]
 
 
-async def test_events_of_taps_and_of_experiments_of_earlier_versions_have_no_schedule(log: EventLog) -> None:
+async def test_events_of_taps_have_no_schedule(log: EventLog) -> None:
     broker, active = MemoryBroker(), asyncio.Event()
     async with Recorder(log, "tapped", role="tap") as recorder:
         tap = asyncio.create_task(Tap(broker, recorder, ["c"], active=active.set).run(max_events=1))
@@ -305,13 +304,6 @@ async def test_events_of_taps_and_of_experiments_of_earlier_versions_have_no_sch
             await one.send_message("c", {})
         await tap
     assert await numbered(log, "tapped") == [("received", None, None)]
-    [writer] = await of_version_2(log, "e1")
-    await log.append(writer, [NewEvent("received", 1, "c", b"", messager="m", arrival=1)])
-    async with Recorder(log, "e1") as recorder:  # in the same experiment, but not in the same chain
-        await converse(recorder)
-    assert (await numbered(log))[0] == ("received", None, None)
-    assert {None} == {by for kind, by, _ in await numbered(log) if kind == "gap"}
-    assert len(await subscriptions(log)) == 2
 
 
 async def test_the_schedule_is_shown_by_the_command_line_and_in_sql(log: EventLog, store: str, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Recorder
-from messager_store.db import migrations
 from messager_store.db.codes import SEQ_BITS
 from messager_store.db.database import Database
 from messager_store.db.postgres import append, dialect
@@ -324,9 +323,6 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
                 for table in ("event", "batch", "experiment")
             ),
         )
-        async with log.database.writing(long=True) as connection:
-            await connection.run_sync(migrations.downgrade, "0001")
-            await connection.run_sync(migrations.upgrade)
         sql(store, "ALTER TABLE experiment DISABLE TRIGGER slow")
         of = await filled(log, [sent(1), sent(2, b"secret")])
         sql(store, "UPDATE recorder SET ended_at = 1", "ALTER TABLE experiment ENABLE TRIGGER slow")

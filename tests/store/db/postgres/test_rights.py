@@ -105,7 +105,7 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
             await redact(log, "e1", RedactionFilter(kinds=("sent",)), who="me", why="asked to")
         assert await log.database.rewrite() == "only the owner of its tables can rewrite them"
         assert await remove(log, await log.experiment("e1"))  # a closed experiment is a reason of its own
-    done = await asyncio.to_thread(messager, "db", "downgrade", "0001", "--yes", "--store", url, cwd=tmp_path)
+    done = await asyncio.to_thread(messager, "db", "downgrade", "base", "--yes", "--store", url, cwd=tmp_path)
     assert done.returncode == 3 and re.search(owner, done.stderr.strip()), done.stderr
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from messager_store import EventLog, NewEvent
-from messager_store.log.chain import Identity
 from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, Stores, sql
 from tests.support.logs import sent
@@ -308,7 +307,7 @@ async def test_a_cause_of_an_unknown_recorder_is_damage(log: EventLog, parts: li
     of = await recorded(parts[0], 1, closed=False, ended=False)
     [row] = await parts[0].recorders(of)
     writer = await parts[0].take_over(row.uuid)
-    writer.identities[7] = Identity(99, 7, b"")  # its hashes are consistent
+    writer.identities[7] = 99, b""  # its hashes are consistent
     await parts[0].append(writer, [NewEvent("failed", NOW + 9, "c0", b"", cause=(7, 1))])
     await parts[0].touch(writer, ended_at=NOW + 20 * SECOND)
     await recorded(parts[1], 2)

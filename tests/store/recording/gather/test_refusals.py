@@ -47,10 +47,10 @@ async def test_what_is_not_a_store_is_named_and_the_others_are_gathered(
 ) -> None:
     await recorded(parts[0], 1)
     (tmp_path / "x.db").write_text("something else")
-    sql(urls[1], "UPDATE alembic_version SET version_num = '0002'")
+    sql(urls[1], "UPDATE alembic_version SET version_num = '0003'")
     reasons = await refused(log, str(tmp_path / "none.db"), str(tmp_path / "x.db"), urls[1], urls[0])
     assert len(reasons) == 3 and len(await content(log)) == 12
-    for reason, word in zip(reasons, ("there is no store", "not a messager store", "messager unpack"), strict=True):
+    for reason, word in zip(reasons, ("there is no store", "not a messager store", "another version"), strict=True):
         assert word in reason
 
 
