@@ -8,7 +8,7 @@ import random
 import pytest
 
 from messager import MemoryBroker, PublishError, RedisBroker, channels
-from messager.brokers import Broker, MqttBroker, PubSub
+from messager.brokers import Broker, MqttBroker, OutputLimits, PubSub
 from messager.brokers.redis.server import Server
 from messager.errors import BrokerUnavailable
 from messager.testing import RedisServer, free_port
@@ -124,7 +124,7 @@ async def test_it_tells_who_listens_and_how_much_waits(broker: Broker) -> None:
         assert (await broker.subscriber_count([b"count"]), await broker.backlog(), await broker.clock_offset()) == (
             None,
         ) * 3
-        assert await broker.output_limits() == (None, None)
+        assert await broker.output_limits() == OutputLimits(None, None)
         return
     before = await broker.subscriber_count([b"count"])
     assert before is not None
