@@ -60,7 +60,7 @@ class SQLite:
     connection.)
     """
 
-    errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout)
+    errors: tuple[type[Exception], ...] = (DBAPIError, SQLiteError, PoolTimeout, UnicodeDecodeError)
     commits_late = False
     open_seconds: float | None = None
     replay_index = "event INDEXED BY ix_event_replay"
@@ -153,6 +153,8 @@ class SQLite:
         return self._translated(error)
 
     def _translated(self, error: Exception) -> StoreError:
+        if isinstance(error, UnicodeDecodeError):  # of a name in the schema, which SQLite quotes in an error
+            return DamagedStore(self.location, "a name in it is not UTF-8")
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause)
         if "not a database" in reason:

@@ -182,6 +182,13 @@ async def test_a_damaged_store_is_told(tmp_path: Path) -> None:
     with pytest.raises(DamagedStore):
         async with EventLog.open(str(path)) as log:
             await listed(log.read("e1"))
+    async with EventLog.open(str(tmp_path / "other.db")):
+        pass
+    data = bytearray((tmp_path / "other.db").read_bytes())
+    path.write_bytes(data.replace(b"CREATE INDEX", b"CREATE \xadNDEX"))
+    with pytest.raises(DamagedStore, match="not UTF-8"):
+        async with EventLog.open(str(path), create=False):
+            pass
 
 
 async def test_a_store_kept_locked_is_told_within_five_seconds(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
