@@ -175,6 +175,8 @@ class RedactionCheck:
         found = cls()
         try:
             for row, mark in zip(rows, seals_of(rows), strict=True):
+                if not isinstance(row.at, int):
+                    raise TypeError(f"its time is {row.at!r}")
                 ranges = row.ranges()
                 row.positions()
                 starts = {recorder: [first for first, _ in pairs] for recorder, pairs in ranges.items()}

@@ -69,6 +69,7 @@ TAMPERED = {
     "UPDATE redaction SET who = 'another' WHERE id = 1": "no redaction record matches",
     "UPDATE redaction SET why = 'another' WHERE id = 2": "no redaction record matches",
     "UPDATE redaction SET at = at + 1 WHERE id = 2": "no redaction record matches",
+    "UPDATE redaction SET at = 2.5 WHERE id = 2": "redaction",  # PostgreSQL makes it an integer
     "UPDATE redaction SET head_before = x'00' WHERE id = 1": "no redaction record matches",
     "UPDATE redaction SET head_after = x'00' WHERE id = 1": "no redaction record matches",
     "UPDATE redaction SET head_after = x'00' WHERE id = 2": "is not the recorded one",
