@@ -99,8 +99,10 @@ def _costly_server(item: pytest.Item) -> str | None:
         return None
     if "redis_cluster" in item.fixturenames:
         return "redis_cluster"
-    stores = item.callspec.params.get("stores") if hasattr(item, "callspec") else None
-    return "postgres" if stores == "postgres" or {"databases", "postgres"} & {*item.fixturenames} else None
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    if params.get("stores") == "postgres" or {"databases", "postgres"} & {*item.fixturenames}:
+        return "postgres"
+    return "mqtt" if params.get("broker") == "mqtt" or "mqtt" in item.fixturenames else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -157,7 +159,7 @@ async def broker(request: pytest.FixtureRequest) -> AsyncIterator[Broker]:
         yield MemoryBroker()
         return
     server: RedisServer | MqttServer = request.getfixturevalue(request.param)
-    made = open_broker(server.url)
+    made = open_broker(server.url) if request.param == "redis" else MqttBroker.from_url(server.url, ping_timeout=60.0)
     yield made
     await made.close()
 

@@ -65,16 +65,6 @@ async def test_every_messager_of_a_process_records_itself_into_the_experiment_of
     ]
 
 
-async def test_what_is_said_of_an_experiment_is_kept_with_it(store: str) -> None:
-    messager = Messager(MemoryBroker(), "e1")
-    messager.describe("first run", seed=7)
-    async with messager:
-        messager.describe(model="m")
-    async with EventLog.open(store) as log:
-        of = await log.experiment("first run")
-    assert (of.exp_id, of.meta["seed"], of.meta["model"]) == ("e1", 7, "m")
-
-
 def test_what_is_said_of_an_experiment_outside_of_its_event_loop_is_kept_with_it(store: str) -> None:
     async def recorded() -> Messager:
         messager = Messager(MemoryBroker(), "e1")
@@ -368,17 +358,6 @@ async def test_whatever_a_recorder_raises_before_a_message_is_sent_the_message_g
         await say(messager, 2)
         assert len(messager.get_log_list()) == 2
     assert capsys.readouterr().err.count("messages are sent nevertheless: broken") == 1
-
-
-async def test_the_spool_is_where_the_environment_says(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MESSAGER_SPOOL", str(tmp_path / "elsewhere"))
-    async with Messager(MemoryBroker(), "e1"):
-        pass
-    async with EventLog.open(store) as log:
-        [row] = await log.recorders()
-    assert row.spool is not None and Path(row.spool).parent == tmp_path / "elsewhere"
 
 
 async def test_a_hook_of_an_entry_point_that_cannot_be_stopped_harms_nobody(

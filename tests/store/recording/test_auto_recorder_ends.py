@@ -88,6 +88,7 @@ async def test_what_a_recorder_logs_bears_its_name_also_where_the_program_has_se
     assert [found for found in told.splitlines() if "heard" in found] == [line]
 
 
+@pytest.mark.nightly
 async def test_one_that_its_event_loop_has_ended_may_be_stopped_in_another(store: str) -> None:
     run = "asyncio.run(main()); asyncio.run(kept[0].stop())"
     assert (
@@ -240,6 +241,7 @@ asyncio.run(second())
 """
 
 
+@pytest.mark.nightly
 async def test_a_recorder_may_be_added_once_the_event_loop_of_the_other_is_closed(store: str) -> None:
     ran(store, CLOSED_LOOP.format(store=store))
     assert await said(store) == [0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -26,7 +25,6 @@ from messager_store.recording.closing import close
 from messager_store.recording.spools import spools
 from messager_store.recording.tap import Tap
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, carried, until
-from tests.support.outages import locked
 
 
 async def kinds(log: EventLog, exp_id: str = "e1") -> list[str]:
@@ -148,24 +146,6 @@ async def test_closing_under_a_live_recorder_asks_for_force_and_then_refuses_its
     assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
-async def test_sends_do_not_wait_for_a_store_that_is_locked_and_nothing_is_lost(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.CRITICAL)
-    async with Recorder(log, "e1") as recorder, Messager(MemoryBroker(), "e1") as messager:
-        messager.add_log_hook(recorder)
-        with locked(store):
-            for number in range(200):
-                await messager.send_message("c", {"n": number})
-            assert recorder.accepted == 200 and recorder.dropped == 0
-            assert await kinds(log) == []
-        await until(lambda: recorder.acknowledged == 200)  # flush tells of a try that failed just before
-        payloads = [entry.payload async for entry in log.read("e1")]
-    assert payloads == [b'{"n": %d}' % number for number in range(200)]
-    row = (await log.recorders())[0]
-    assert row.worst_unacknowledged > 0
-
-
 async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
     log: EventLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,22 +170,6 @@ async def test_an_answer_that_is_lost_after_the_commit_doubles_nothing(
     assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
-async def test_what_does_not_fit_is_dropped_counted_and_told_as_a_gap(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(buffer, "MEMORY_EVENTS", 50)
-    async with Recorder(log, "e1") as recorder:
-        for number in range(80):  # without a turn for the store
-            recorder.after(MessageRecord("sent", number, "c", b"x"))
-        assert (recorder.accepted, recorder.dropped) == (50, 30)
-        await recorder.flush()
-    found = [entry async for entry in log.read("e1")]
-    gap = next(entry for entry in found if entry.kind == "gap")
-    assert gap.meta is not None and gap.meta["count"] == 30
-    assert len(found) == 51
-    assert "being dropped" in caplog.text
-
-
 async def test_an_event_that_cannot_be_written_does_not_stop_those_behind_it(
     log: EventLog, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,20 +181,6 @@ async def test_an_event_that_cannot_be_written_does_not_stop_those_behind_it(
     found = [entry async for entry in log.read("e1")]
     assert [entry.payload for entry in found if entry.kind == "sent"] == [b"fine"]
     assert [entry.meta["count"] for entry in found if entry.meta] == [1]
-
-
-async def test_several_recorders_share_an_experiment(log: EventLog) -> None:
-    async def record(number: int) -> None:
-        async with Recorder(log, "e1") as recorder:
-            for at in range(300):
-                recorder.after(MessageRecord("sent", at, f"c{(at * number) % 7}", b"%d" % number, from_id=at % 11))
-                if at % 50 == 0:
-                    await asyncio.sleep(0)
-
-    await asyncio.gather(*(record(number) for number in range(5)))
-    data = await overview(log, await log.experiment("e1"))
-    assert data["events"] == 1500 and data["channels"] == 7 and data["agents"] == 11
-    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_recorder_must_be_started(log: EventLog) -> None:

@@ -212,6 +212,7 @@ async def test_a_changed_schedule_is_found(log: EventLog, store: str, change: st
     assert any(where in problem for problem in problems), problems
 
 
+@pytest.mark.usefixtures("quick")
 async def test_numbers_wait_in_the_spool_and_are_drained(log: EventLog, store: str) -> None:
     taker = Recorder(log, "e1")
     await taker.start()

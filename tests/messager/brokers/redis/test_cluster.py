@@ -66,7 +66,11 @@ async def test_when_a_node_dies_another_one_takes_over_and_the_listener_tells_a_
         assert all(record.receivers is None for record in hook.records if record.kind == "sent")
 
 
-async def test_a_node_behind_tls_is_a_node(tmp_path: Path, redis_cluster: list[RedisServer]) -> None:
+async def test_a_node_behind_tls_is_a_node(
+    tmp_path: Path, redis_cluster: list[RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("messager.brokers.redis.cluster.TRY_TIMEOUT", 60.0)
+    monkeypatch.setattr("messager.brokers.redis.cluster.CONNECT_TIMEOUT", 60.0)
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
