@@ -160,6 +160,7 @@ async def test_a_downgrade_sees_what_others_write_while_it_begins(unmade: str) -
     await database.close()
 
 
+@pytest.mark.nightly
 def test_alembic_itself_works_in_a_checkout(tmp_path: Path) -> None:
     run = [sys.executable, "-m", "alembic", "-x", f"store={tmp_path / 'a.db'}"]
     for command in (["upgrade", "head"], ["check"], ["downgrade", "base"]):

@@ -213,13 +213,15 @@ async def test_removing_and_compacting_leave_no_byte_of_indexed_text(log: EventL
         assert support.sql(store, f"SELECT count(*) FROM {table}") == [(1,)], table
 
 
-async def test_compacting_waits_for_nobody_for_ever(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    await over(log, "e1", 500, 500)
+async def test_compacting_waits_for_nobody_for_ever(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("messager_store.db.sqlite.dialect.REWRITE_SECONDS", 0.0)
-    with locked(log.location), pytest.raises(StoreUnavailable, match="another program keeps it locked"):
-        await compact(log)
-    assert await compact(log) > 0
-    await filled(log, [sent(1)], "e2")
+    monkeypatch.setattr("messager_store.db.sqlite.dialect.BUSY_TIMEOUT_MS", 100)
+    async with EventLog.open(store) as log:
+        await over(log, "e1", 500, 500)
+        with locked(store), pytest.raises(StoreUnavailable, match="another program keeps it locked"):
+            await compact(log)
+        assert await compact(log) > 0
+        await filled(log, [sent(1)], "e2")
 
 
 async def test_a_store_that_is_recorded_into_is_not_compacted_unless_forced(log: EventLog) -> None:

@@ -117,7 +117,6 @@ async def test_a_long_check_tells_how_far_it_is(log: EventLog) -> None:
     assert told == [(done, 15_000) for done in (2500, 5000, 10_000, 12_500)]
 
 
-@pytest.mark.databases
 async def test_one_changed_value_of_an_event_is_found_and_located(changed: Changed) -> None:
     for column, value in CHANGES.items():
         problems = await changed(f"UPDATE event SET {column} = {value} WHERE id = (2 << 40 | 4)") or []

@@ -171,7 +171,6 @@ async def test_a_redaction_whose_rewrite_fails_has_overwritten_what_it_deleted(
     assert SECRET not in on_disk(store)
 
 
-@pytest.mark.databases
 async def test_the_rest_of_the_log_stays_as_it_is(log: EventLog) -> None:
     of = await experiment(log)
     await secrets(log, of)
