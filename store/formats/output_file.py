@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..db.databases import store_of
 from ..errors import OutputFailed, StoreError
 from .temporary import temporary
 
@@ -39,6 +38,8 @@ def open_output(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _replacing(target: Path, *, compressed: bool) -> Iterator[BinaryIO]:
+    from ..db.databases import store_of  # slow to import, and not needed for the mode of a file
+
     if (store := store_of(target)) is not None:
         raise StoreError(f"{target} belongs to the store {store}, and would replace it: write to another file with -o")
     with contextlib.ExitStack() as stack:

@@ -40,10 +40,10 @@ async def asks(broker: MemoryBroker, *questions: str) -> None:
             await fetched(messager, 1)
 
 
-async def answers(broker: MemoryBroker) -> None:
+async def answers(broker: MemoryBroker, count: int = 2) -> None:
     async with Messager(broker, "e2") as messager:
         await messager.subscribe_and_start_listening(["exps:e2:agents:3:*"])
-        for number in range(2):
+        for number in range(count):
             await fetched(messager, 1)
             await messager.send_message("exps:e2:agents:1:a", f"a{number}", 3)
 
@@ -92,7 +92,7 @@ async def test_a_program_that_differs_stops_the_fork_and_the_other_programs_at_o
 
 async def test_a_program_that_ends_too_early_stops_the_fork_at_once(parent: EventLog) -> None:
     broker = MemoryBroker()
-    error, *_ = await run(forked(parent, broker), asks(broker, "q0"), answers(broker))
+    error, *_ = await run(forked(parent, broker, patience=1000), asks(broker, "q0"), answers(broker, 1))
     assert isinstance(error, PrefixDiverged) and "message 2 of 2 of agent 1 on" in str(error), error
     assert "was not said" in str(error) and "was not said" in await state(parent)
 
