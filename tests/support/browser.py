@@ -16,7 +16,17 @@ from urllib.parse import urldefrag, urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, Request, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Error,
+    Page,
+    Request,
+    async_playwright,
+    expect,
+)
 
 from tests.support import programs
 
@@ -31,6 +41,10 @@ FLAGS = [
     # A request that leaves the machine is a failure, and must not get far.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]
+
+PATIENCE_MS = 60_000
+"""Timeout of waits, which end as soon as they succeed: the machine may be busy."""
+expect.set_options(timeout=PATIENCE_MS)
 
 EXECUTED = """Object.defineProperty(window, "__executed", {
     set(value) { console.error("executed: " + value) }
@@ -154,6 +168,7 @@ class Contexts:
         """Return a context like a new one. With options that stay, it is a new one."""
         if not self._idle or options.keys() - {"viewport", "color_scheme"}:
             context = await self._browser.new_context(**options)
+            context.set_default_timeout(PATIENCE_MS)
             await context.add_init_script(EXECUTED)
             return context
         context = self._idle.pop()
