@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -40,6 +41,9 @@ def _use_memory_for_temporary_files() -> None:
 
 
 _use_memory_for_temporary_files()
+
+# A shell ignores Ctrl-C in what it runs in the background, and so would every program that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.support.browser"]
 

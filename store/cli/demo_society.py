@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from messager import Messager, MessageRecord, Msg, RedisConfig
+from messager.time_limit import time_limit
 
 from ..log.event_log import EventLog
 from ..recording.closing import close
@@ -183,7 +184,7 @@ async def _survey(driver: Messager) -> None:
     }
     await asyncio.gather(*(driver.send_message(driver.get_user_survey_channel(agent), payload) for agent in agents))
     waiting = len(agents)
-    async with asyncio.timeout(10):
+    async with time_limit(10):
         while waiting > 0:
             waiting -= len(await driver.fetch_messages())
             await asyncio.sleep(POLL_SECONDS)

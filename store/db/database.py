@@ -11,6 +11,8 @@ from typing import Any
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from messager.time_limit import time_limit
+
 from ..errors import NotAStore, StoreNotFound, StoreUnavailable, WrongRevision
 from .databases import for_store
 from .dialect import Appender
@@ -59,7 +61,7 @@ class Database:
     async def read_revision(self) -> str | None:
         """Return the revision of the tables, None for an empty database. Raises `NotAStore` for other tables."""
         try:
-            async with asyncio.timeout(self.dialect.open_seconds), self.reading() as connection:
+            async with time_limit(self.dialect.open_seconds), self.reading() as connection:
                 found = await connection.run_sync(_revision)
                 if found is None:
                     await self.dialect.check_visible(connection)

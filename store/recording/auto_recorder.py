@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 from messager.clock import Clock
 from messager.hooks import LogHook, say
 from messager.record import MessageRecord
+from messager.time_limit import time_limit
 
 from ..db.database import Database
 from ..db.databases import in_memory
@@ -123,7 +124,7 @@ class AutoRecorder:
         """Return after the first registration succeeded or failed, or after `START_SECONDS`."""
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(START_SECONDS):
+                async with time_limit(START_SECONDS):
                     await self._tried.wait()
         except asyncio.CancelledError:
             self._ending.set()  # the Messager will not get this hook
@@ -257,7 +258,7 @@ class AutoRecorder:
     async def _close_log(self) -> None:
         self._opened = False
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
+            async with time_limit(START_SECONDS):
                 await self._recorder.log.close()
 
     async def _end(self) -> None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from messager.time_limit import time_limit
+
 from ..errors import BadEvent, RecorderFenced, SpoolDamaged, StoreError, StoreUnavailable
 from ..experiments.registry import recorder_by_uuid
 from ..log.event_log import EventLog
@@ -124,7 +126,7 @@ class Committer:
             self._moved.clear()
             self._wake.set()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with time_limit(left):
                     await self._moved.wait()
 
     async def wait_until_durable(self, seq: int) -> None:
@@ -139,7 +141,7 @@ class Committer:
                 raise StoreUnavailable(self._log.location, f"not sent, and {self._spooler.error}")
             self._relieve()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HOLD_SECONDS):
+                async with time_limit(HOLD_SECONDS):
                     await self._wait_for(seq, in_store=False)
                     return
             if self._spooler.error is not None:
@@ -270,7 +272,7 @@ class Committer:
 
     async def _woken(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with time_limit(seconds):
                 await self._wake.wait()
 
     async def _ensure_writer(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from messager.clock import Clock
 from messager.errors import MessagesRefused
 from messager.record import SUBSCRIBED, MessageRecord, mark_record
+from messager.time_limit import time_limit
 
 from ..errors import ExperimentBusy, StoreError, StoreUnavailable
 from ..experiments import lifecycle, validation
@@ -228,7 +229,7 @@ class Recorder:
             return
         if not committer.ending:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_SECONDS):
+                async with time_limit(STOP_SECONDS):
                     await self._until_none_in_flight()  # so that the outcomes are recorded too
         await asyncio.sleep(0)  # start a description that was set just now
         if self._describing is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from messager.brokers import Broker
 from messager.errors import BrokerUnavailable
+from messager.time_limit import time_limit
 
 from ..text import plural
 from .recorder import Recorder
@@ -39,7 +39,7 @@ class Unheard:
     async def inspect(self) -> None:
         """Read the counters. The first call reads those before the recording, later calls those during it."""
         try:
-            async with asyncio.timeout(ASK_SECONDS):
+            async with time_limit(ASK_SECONDS):
                 counts = await self._broker.unheard()
         except (BrokerUnavailable, TimeoutError):
             return

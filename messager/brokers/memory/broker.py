@@ -14,6 +14,7 @@ from typing import Any
 
 from ... import channels
 from ...errors import BrokerUnavailable, PublishError
+from ...time_limit import time_limit
 from ..protocol import Backlog, OutputLimits
 from ..redis.kind import is_hidden
 
@@ -136,7 +137,7 @@ class MemoryPubSub:
         if not self._queue:
             self._arrived.clear()
             try:
-                async with asyncio.timeout(timeout):
+                async with time_limit(timeout):
                     await self._arrived.wait()
             except TimeoutError:
                 return None

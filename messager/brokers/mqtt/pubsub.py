@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ... import channels
 from ...errors import BrokerUnavailable
+from ...time_limit import time_limit
 from ..reconnecting import ReconnectingSubscriber
 from . import topics
 from .session import Access, Events, NoAnswer, Session
@@ -195,7 +196,7 @@ class MqttPubSub(ReconnectingSubscriber[Session]):
         """Wait for an event. Return False if there was none."""
         self._event.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(seconds, 0.001)):
+            async with time_limit(max(seconds, 0.001)):
                 await self._event.wait()
         return self._event.is_set()
 

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from ...drivers import needed
 from ...errors import BrokerUnavailable
+from ...time_limit import time_limit
 from ..tls_errors import certificate_error_text
 
 with needed("paho-mqtt", "paho"):
@@ -123,7 +124,7 @@ class Session:
         paho = session._paho
         connecting = session._loop.run_in_executor(None, paho.connect, access.hostname, access.port, KEEPALIVE)
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
+            async with time_limit(CONNECT_TIMEOUT):
                 await asyncio.shield(connecting)
                 session._attach()
                 await session._connected
@@ -232,7 +233,7 @@ class Session:
         self._closing = True
         self._drop()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CONNECT_TIMEOUT):
+            async with time_limit(CONNECT_TIMEOUT):
                 await self._over.wait()
 
     async def _answer(self, result: int, mid: int | None, seconds: float | None) -> list[ReasonCode]:
@@ -242,7 +243,7 @@ class Session:
         answer: asyncio.Future[list[ReasonCode]] = self._loop.create_future()
         self._requests[mid] = answer
         try:
-            async with asyncio.timeout(seconds):
+            async with time_limit(seconds):
                 return await answer
         except TimeoutError:
             raise NoAnswer from None

@@ -14,6 +14,7 @@ from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection, SSLConnection
 
 from ...errors import BrokerUnavailable
+from ...time_limit import time_limit
 from .monitor import Superseded
 from .server import CONNECT_TIMEOUT, TRY_TIMEOUT, Server, address_of, ask, at, open_connection
 from .url import Address, shown
@@ -195,7 +196,7 @@ async def _first(
     """Return the first connection that succeeds; addresses that fail go to the end. Raises `BrokerUnavailable`."""
     reasons: dict[str, None] = {}
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
+        async with time_limit(CONNECT_TIMEOUT):
             for address in list(known):
                 try:
                     return await attempt(address)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ... import channels
 from ...errors import BrokerUnavailable
+from ...time_limit import time_limit
 from ..reconnecting import ReconnectingSubscriber
 from .endpoint import Endpoint
 from .monitor import CONFIRM_SECONDS
@@ -136,7 +137,7 @@ class RedisPubSub(ReconnectingSubscriber[SubscribedConnection]):
             due = min(connection.due for connection in self._connections()) - time.monotonic_ns()
             self._event.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(min(due / 1e9, deadline - time.monotonic()), 0.001)):
+                async with time_limit(max(min(due / 1e9, deadline - time.monotonic()), 0.001)):
                     await self._event.wait()
             for connection in self._connections():
                 connection.check()

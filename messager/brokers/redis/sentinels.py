@@ -15,6 +15,7 @@ from redis.asyncio.connection import AbstractConnection, SSLConnection
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ...errors import BrokerUnavailable
+from ...time_limit import time_limit
 from .error_text import acl_remedy, error_text
 from .monitor import Superseded
 from .server import TRY_TIMEOUT, address_of, ask, at, connection_options, open_connection
@@ -122,7 +123,7 @@ class SentinelCheck:
         client = self._clients.pop(sentinel, None) or Redis(host=sentinel[0], port=sentinel[1], **self._options)
         whole = False
         try:
-            async with asyncio.timeout(TRY_TIMEOUT):
+            async with time_limit(TRY_TIMEOUT):
                 masters = cast(dict[str, Any], await client.sentinel_masters())
                 state = masters.get(self._parts.service)
                 promoted: Any = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from ...errors import BrokerUnavailable
+from ...time_limit import time_limit
 from .error_text import error_text
 from .url import Address
 
@@ -60,7 +60,7 @@ def at(pool: ConnectionPool, address: Address) -> AbstractConnection:
 async def open_connection(connection: AbstractConnection, url: str, seconds: float) -> AbstractConnection:
     """Connect, and pass the handshake. Raises `BrokerUnavailable`."""
     try:
-        async with asyncio.timeout(seconds):
+        async with time_limit(seconds):
             await connection.connect()  # type: ignore[no-untyped-call]
     except BaseException as error:
         await connection.disconnect(nowait=True)
@@ -74,7 +74,7 @@ async def open_connection(connection: AbstractConnection, url: str, seconds: flo
 async def check_authenticated(connection: AbstractConnection, url: str) -> None:
     """Send PING: Redis 7.0 accepts the handshake without authentication. Raises `BrokerUnavailable`."""
     try:
-        async with asyncio.timeout(TRY_TIMEOUT):
+        async with time_limit(TRY_TIMEOUT):
             await connection.send_command("PING")
             await connection.read_response()
     except ResponseError:
@@ -86,7 +86,7 @@ async def check_authenticated(connection: AbstractConnection, url: str) -> None:
 async def ask(connection: AbstractConnection, url: str, *command: str) -> Any:
     """Return the answer to a command on a new connection; None if an ACL forbids it. Raises `BrokerUnavailable`."""
     try:
-        async with asyncio.timeout(TRY_TIMEOUT):
+        async with time_limit(TRY_TIMEOUT):
             await connection.send_command(*command)
             return await connection.read_response()
     except NoPermissionError:

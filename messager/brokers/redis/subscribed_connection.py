@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from ... import channels
 from ...errors import BrokerUnavailable
+from ...time_limit import time_limit
 from .endpoint import Endpoint
 from .error_text import acl_remedy, error_text
 from .kind import INTERNAL_INITIALS, is_hidden
@@ -114,7 +115,7 @@ class SubscribedConnection:
         self._unconfirmed.update(patterns)
         self._refusal = None
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT):
+            async with time_limit(CONNECT_TIMEOUT):
                 self._wire.command("PSUBSCRIBE", *patterns)
                 self.resume()
                 while not self._wire.closed and not self._unconfirmed.isdisjoint(patterns):

@@ -19,6 +19,7 @@ import hiredis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
+from ...time_limit import time_limit
 from .endpoint import Endpoint
 from .error_text import error_text
 
@@ -152,7 +153,7 @@ class Wire(asyncio.Protocol):
         if not self._encrypted or self._over.is_set():
             return
         try:  # asyncio would wait 30 s for the closing message of a peer that is gone
-            async with asyncio.timeout(TLS_CLOSE_SECONDS):
+            async with time_limit(TLS_CLOSE_SECONDS):
                 await self._over.wait()
         except TimeoutError:
             pass

@@ -92,7 +92,7 @@ def check(store: str) -> None:
 
     found = run(_on(store, _revision, there=True))
     if found != HEAD_REVISION:
-        remedy = "made by a newer messager" if is_newer(found or "") else "`messager db upgrade`"
+        remedy = "made by another version" if is_newer(found or "") else "`messager db upgrade`"
         click.echo(f"at revision {safe(found or 'none')}, not {HEAD_REVISION}: {remedy}")
         raise click.exceptions.Exit(1)
     differences = run(_on(store, migrations.differences, there=True))

@@ -18,6 +18,8 @@ from typing import Any
 import asyncpg
 from sqlalchemy.dialects import postgresql
 
+from messager.time_limit import time_limit
+
 from ...errors import BadEvent, StoreUnavailable
 from ...finishing import finish_then_cancel
 from ..schema import batch as batch_table
@@ -103,7 +105,7 @@ class Appender:
                 first = next(parts)  # all events of a small batch, before anything is locked
                 connection = await self._connection()
                 try:
-                    async with asyncio.timeout(SECONDS) as limit:
+                    async with time_limit(SECONDS) as limit:
                         commit = await _transaction(connection, expected, itertools.chain([first], parts), limit)
                 except BadEvent:
                     self._idle.append(connection)

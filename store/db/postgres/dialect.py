@@ -25,6 +25,8 @@ from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from messager.time_limit import time_limit
+
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
 from ..dialect import ArrowSource, Need
 from ..schema import metadata
@@ -276,7 +278,7 @@ class Postgres:
     async def _connect(self, patience: float | None = None) -> Any:
         """Return a connection. Raises `StoreError`."""
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with time_limit(CONNECT_SECONDS):
                 settings = {**_SETTINGS, "lock_timeout": str(LOCK_TIMEOUT_MS)}
                 made = await asyncpg.connect(
                     self._url.dsn,

@@ -8,7 +8,6 @@ the user: read files of the server, end backends, call functions of an extension
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
@@ -19,6 +18,8 @@ from typing import Any
 
 import asyncpg
 from asyncpg import exceptions as pg
+
+from messager.time_limit import time_limit
 
 from ...errors import StatementFailed, StatementTimedOut, StoreError
 from ..user_query import ONLY_EXP, ONLY_READS, Expressions, UserQuery, received, view_statements, views_named
@@ -63,7 +64,7 @@ async def run(
     finally:
         # a rollback first, so that a statement that was cancelled is not left running on the server
         with contextlib.suppress(*ERRORS):
-            async with asyncio.timeout(END_SECONDS):
+            async with time_limit(END_SECONDS):
                 await connection.execute("ROLLBACK")
         connection.terminate()  # ends what outlives a transaction: advisory locks of the session, settings
 

@@ -8,6 +8,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from messager.time_limit import time_limit
+
 from ...errors import ExaminerFailed, StoreError
 
 if TYPE_CHECKING:  # the process starts before this one imports what it does not need for that
@@ -132,7 +134,7 @@ async def _ended(process: asyncio.subprocess.Process) -> int:
     assert process.stdin is not None
     process.stdin.close()
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(END_S):
+        async with time_limit(END_S):
             return await process.wait()
     with contextlib.suppress(ProcessLookupError):
         process.kill()

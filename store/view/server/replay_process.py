@@ -12,6 +12,7 @@ import tempfile
 from typing import Any
 
 from messager.credentials import mask_text
+from messager.time_limit import time_limit
 
 from ...errors import StoreError
 from ...text import safe
@@ -76,7 +77,7 @@ class ReplayProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
+            async with time_limit(END_S):
                 return await self.ended()
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()

@@ -128,7 +128,7 @@ def test_what_waiting_does_not_help_is_told_at_once(tmp_path: Path) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     for store, code, words in (
         ("text.db", 2, "not an SQLite database"),
-        ("newer.db", 2, "made by a newer messager"),
+        ("newer.db", 2, "made by another version"),
         ("no/folder/log.db", 3, "there is no folder"),
         (":memory:", 3, "it does not exist"),
         ("nosuch://host/x", 2, "no store of scheme 'nosuch'"),

@@ -82,7 +82,7 @@ def test_a_refused_fork_is_told_in_one_line_and_leaves_nothing(run: Run) -> None
         (["--into", "e2", "--at", "mark:nope"], 2, ["its marks are: phase"]),
         (["--into", "e2", "--live", "9"], 2, ["agent 9 says nothing in e1"]),
         (["--into", "e2", "--patience", "soon"], 2, ["--patience", "soon"]),
-        (["--into", "e2", "--patience", 400 * "9"], 2, ["--patience", "too large"]),
+        (["--into", "e2", "--patience", 400 * "9"], 2, ["--patience", "too long"]),
         (["--into", "e2", "--at", "99h"], 2, ["the point 99h is after the end of e1, which lasts"]),
         (["--into", "e2", "--meta", "prefix=x"], 2, ["the meta 'prefix' of a fork"]),
         (["--into", "e2", "--broker", "redis://127.0.0.1:1"], 3, ["127.0.0.1:1"]),

@@ -75,4 +75,4 @@ def test_check_of_a_newer_store_does_not_advise_an_upgrade(
     monkeypatch.setattr(sys, "argv", ["messager", "db", "check"])
     assert cli._run() == 1
     shown = capsys.readouterr().out
-    assert "at revision 9999" in shown and "newer messager" in shown and "upgrade" not in shown
+    assert "at revision 9999" in shown and "another version" in shown and "upgrade" not in shown

@@ -44,7 +44,7 @@ async def test_a_lost_subscriber_comes_back_with_its_subscriptions_and_tells_a_g
 async def test_a_network_that_fell_silent_is_noticed_by_pings(
     mqtt: MqttServer, mqtt_broker: MqttBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("messager.brokers.mqtt.session.CONNECT_TIMEOUT", 1.0)  # for each try while it is silent
+    monkeypatch.setattr("messager.brokers.mqtt.session.CONNECT_TIMEOUT", 3.0)  # for each try while it is silent
     async with Proxy(mqtt.port).running() as proxy:
         pubsub = through(proxy).pubsub()
         await pubsub.psubscribe("s")
