@@ -241,8 +241,9 @@ class PageOpener:
 async def browser() -> AsyncIterator[Browser]:
     """The browser of this worker."""
     flags = [*FLAGS, "--no-sandbox"] if os.geteuid() == 0 else FLAGS  # the sandbox does not start for root
+    program = programs.chromium()  # skips the test without it
     async with async_playwright() as driver:
-        launched = await driver.chromium.launch(executable_path=programs.chromium(), args=flags)
+        launched = await driver.chromium.launch(executable_path=program, args=flags)
         yield launched
         await launched.close()
 

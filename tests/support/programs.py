@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +26,9 @@ def lacking(what: str, remedy: str) -> NoReturn:
 
 
 def chromium() -> str:
-    """Return the file name of Chromium, else skip the test."""
+    """Return the file name of Chromium, else skip the test. Playwright, which drives it, needs its node."""
+    if _contained_node() is None:
+        lacking("Playwright does not run", "install the library that its node lacks (Debian: libatomic1)")
     for name in (GIVEN_CHROMIUM,) if GIVEN_CHROMIUM else CHROMIUM_NAMES:
         if found := shutil.which(name):
             return found
@@ -34,9 +38,19 @@ def chromium() -> str:
     )
 
 
+@functools.cache
+def _contained_node() -> str | None:
+    """Return the node that Playwright contains; None if it lacks a library, which happens on small systems."""
+    node = Path(playwright.__file__).parent / "driver" / "node"
+    try:
+        subprocess.run([node, "--version"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return str(node)
+
+
 def node() -> str:
     """Return the file name of node: the one that Playwright contains, or one on PATH; else skip the test."""
-    contained = Path(playwright.__file__).parent / "driver" / "node"
-    if found := shutil.which(contained) or shutil.which("node"):
+    if found := _contained_node() or shutil.which("node"):
         return found
     lacking("node is not installed", "install it, version 22 or later")

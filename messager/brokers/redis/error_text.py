@@ -62,8 +62,11 @@ def _tls_reason(error: BaseException) -> str | None:
 
 def _cause(error: BaseException) -> BaseException:
     """Return the error that redis-py wrapped, and none behind it, which may be an error of the caller."""
-    while isinstance(error, RedisError) and not error.__suppress_context__ and error.__context__ is not None:
-        error = error.__context__
+    while isinstance(error, RedisError):
+        wrapped = error.__cause__ if error.__suppress_context__ else error.__context__
+        if wrapped is None:
+            break
+        error = wrapped
     return error
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,9 +28,20 @@ pytestmark = pytest.mark.sqlite
 
 def running(parent: int) -> list[int]:
     """Return the processes that run statements of a process."""
-    found = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
-    lines = [line.split(None, 2) for line in found.splitlines()]
-    return [int(pid) for pid, of, command in lines if int(of) == parent and "query_program.py" in command]
+    return [pid for pid, of, command in processes() if of == parent and "query_program.py" in command]
+
+
+def processes() -> Iterator[tuple[int, int, str]]:
+    """Yield each process, its parent and its command line. A small Linux has no ps, and macOS no /proc."""
+    if not os.path.exists("/proc/self/stat"):
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+        for line in listed.stdout.splitlines():
+            pid, parent, command = line.split(None, 2)
+            yield int(pid), int(parent), command
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+            yield int(path.name), int(parent), (path / "cmdline").read_text(errors="replace")
 
 
 async def until_read(log: EventLog, of: Experiment, parent: int) -> int:
