@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -25,7 +26,6 @@ from ..log.chain_walk import (
     WalkedPage,
     experiment_of,
     flags_of,
-    id_of,
     kind_of,
     payload_of,
     ts_of,
@@ -33,7 +33,6 @@ from ..log.chain_walk import (
 )
 from ..log.event import iso
 from ..log.redaction_records import RecorderName, RedactionCheck
-from .replay_index import Places
 from .verdict import Verdict
 
 TOLD_EVERY = 2000
@@ -80,8 +79,6 @@ class ReadRecorder:
 
     of: Experiment
     row: RecorderRow
-    places: Places
-    """Places of events of the experiment, those of other recorders included."""
     link: bytes
     """Chain hash so far."""
     end: int = 1
@@ -103,7 +100,6 @@ class ReadBatch:
         self.seqs += page.seqs
         self.times += map(ts_of, page.rows)
         self.recorder.counters.add_page(page)
-        self.recorder.places.add(zip(map(ts_of, page.rows), map(id_of, page.rows), strict=True))
 
 
 async def check_recorder(
@@ -113,18 +109,18 @@ async def check_recorder(
     encoder: chain.Encoder,
     redactions: RedactionCheck,
     verdict: Verdict,
-    places: Places,
+    times: array[int],
     progress: Callable[[int], None],
-) -> int:
-    """Check one recorder and add the result to the verdict; return the seq after its last event.
+) -> None:
+    """Check one recorder and add the result to the verdict.
 
-    `encoder` is its own, `source` reads the store. The `places` of its events are added. `progress` is called with the
+    `encoder` is its own, `source` reads the store. The `times` of its events are added. `progress` is called with the
     number of events read. Raises one of `WRONG_TYPE` if the row of the recorder cannot be read.
     """
     if row.id >> 63 - SEQ_BITS:
         raise OverflowError("no event can have an id of this recorder")
     who = f"recorder {row.ordinal}"
-    read = ReadRecorder(of, row, places, chain.first_link(row.uuid))
+    read = ReadRecorder(of, row, chain.first_link(row.uuid))
     named = RecorderName(row.ordinal, row.uuid)
     redactions.link(named, 0, read.link)
     told = 0
@@ -143,6 +139,7 @@ async def check_recorder(
             for entry in page.entries():
                 verdict.add(event_problems(batch, entry), place)
                 redactions.add(named, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
+        times.extend(batch.times)
         for check in BATCH_CHECKS:
             verdict.add(check(batch), place)
         verdict.batches += 1
@@ -152,7 +149,6 @@ async def check_recorder(
         verdict.add(check_of_recorder(read), who)
     verdict.events += read.counters.events
     verdict.notes += [f"{who} {note}" for note in _notes(read)]
-    return read.end
 
 
 def _is_plain(batch: ReadBatch, page: WalkedPage, redactions: RedactionCheck) -> bool:
@@ -179,8 +175,6 @@ def event_problems(batch: ReadBatch, entry: ChainEvent) -> Iterator[str]:
     try:
         batch.recorder.counters.add(entry)
         batch.times.append(entry.ts)
-        if entry.experiment_id == batch.recorder.of.id:
-            batch.recorder.places.add([(entry.ts, entry.id)])
     except WRONG_TYPE:
         unreadable = True
     if unreadable:

@@ -17,6 +17,7 @@ Each check yields problems; the result is a `Verdict`. The side tables are not p
 from __future__ import annotations
 
 import json
+from array import array
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from shlex import quote
@@ -54,7 +55,7 @@ from ..log.names import name_hash
 from ..log.redaction_records import RedactionCheck
 from ..privacy.meta_credentials import find_in_meta
 from .recorder_checks import check_recorder
-from .replay_index import Places, check_replay_index
+from .replay_index import check_replay_index
 from .verdict import Verdict
 
 PAGE = 2000
@@ -119,15 +120,15 @@ async def _verify(
         if progress is not None:
             progress(verdict.events + checked, total)
 
-    source, places, ends = fetch_from(database), Places.new(), dict.fromkeys((row.id for row in recorders), 1)
+    source, times = fetch_from(database), {row.id: array("q") for row in recorders}
     for row in recorders:
         try:
             encoder = chain.encoder(recorders)
-            ends[row.id] = await check_recorder(source, of, row, encoder, subject.redactions, verdict, places, tell)
+            await check_recorder(source, of, row, encoder, subject.redactions, verdict, times[row.id], tell)
         except WRONG_TYPE:
             verdict.add([f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type"])
     if not tables:  # otherwise there may be no such index
-        verdict.add([problem async for problem in check_replay_index(database, of, places, ends)])
+        verdict.add([problem async for problem in check_replay_index(database, of, times)])
         verdict.add([problem async for problem in check_name_index(database, of, source.kinds)])
     verdict.add(subject.redactions.finish())
     verdict.notes += subject.redactions.notes()

@@ -60,13 +60,13 @@ OF_SQLITE: dict[str, tuple[tuple[str, ...], str]] = {
     "an index without an event": (index_of_sqlite(_PARTIAL), "ix_event_replay gives 17 events of the 18"),
     "an index of other times": (
         index_of_sqlite("CREATE INDEX ix_event_replay ON event (experiment_id, (-ts), id)"),
-        "gives 18 events of the 18 in batches, with other times or ids",
+        "events of the 18 in batches, and other times of",
     ),
     "an index that moves an event": (
         index_of_sqlite(
             f"CREATE INDEX ix_event_replay ON event (experiment_id, (CASE id WHEN {FORGED} THEN 99 ELSE ts END), id)"
         ),
-        "gives 18 events of the 18 in batches, with other times or ids",
+        "events of the 18 in batches, and other times of",
     ),
     "a partial index": (index_of_sqlite(_PARTIAL, hidden=False), "unknown index on experiment_id, ts, id, partial"),
     "no index": (("DROP INDEX ix_event_replay",), "has no index on experiment_id, ts, id"),
