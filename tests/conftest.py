@@ -62,6 +62,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; processes would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("nightly" if config.getoption("nightly") else "fixed")
 
 
