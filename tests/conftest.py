@@ -42,9 +42,6 @@ def _use_memory_for_temporary_files() -> None:
 
 _use_memory_for_temporary_files()
 
-# A shell ignores Ctrl-C in what it runs in the background, and so would every program that the tests start.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 pytest_plugins = ["tests.support.browser"]
 
 # No deadline: the duration of one example depends on the load of the machine.
