@@ -105,6 +105,7 @@ recorder = Table(
     Column("unclean", SmallInteger, nullable=False, comment="1: it ended without saying so"),
     Column("durability", String, nullable=False, comment="buffered or strict"),
     Column("spool", String, comment="the file it writes to while the store is away"),
+    Column("seal", LargeBinary, comment="SHA-256 over the row once it has ended; see `experiments/seal.py`"),
     UniqueConstraint("experiment_id", "ordinal"),
     sqlite_autoincrement=True,  # ids are never reused, so a late writer cannot write to the events of another
 )
@@ -241,7 +242,7 @@ redaction = Table(
     Column("why", Text, nullable=False),
     Column("events", Text, nullable=False, comment="JSON: which ones"),
     Column("head_before", LargeBinary, nullable=False),
-    Column("head_after", LargeBinary, nullable=False),
+    Column("head_after", LargeBinary, nullable=False, comment="over the chain hashes at that time, without seals"),
     Column("origin", String, nullable=False, comment="where it was made: uuid of the first recorder there"),
 )
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import and_, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from .. import json_text
@@ -17,6 +17,7 @@ from ..db.schema import VISIBLE, experiment, recorder, tag
 from ..errors import ExperimentBusy, ExperimentClosed, ExperimentExists, StoreError, StoreUnavailable
 from . import registry
 from .records import Experiment, RecorderRow, experiment_of, recorder_of
+from .seal import seal_ended
 from .validation import checked_name, checked_tags, meta_text
 
 log = logging.getLogger("messager_store")
@@ -183,17 +184,18 @@ def check_idle(of: Experiment, recorders: Iterable[RecorderRow], intent: str | N
 
 
 async def mark_closed(database: Database, of: Experiment, *, force: bool = False) -> None:
-    """Set the status to closed and fence every recorder that has not ended. See `messager_store.recording.closing`.
+    """Set the status to closed, and fence and end every recorder. See `messager_store.recording.closing`.
 
-    A fenced recorder can append nothing more, so the head of a closed experiment does not change. Recorders that
-    were alive count as ended, incomplete ones as ended uncleanly. Unless forced, raises `ExperimentBusy` while a
+    Nothing appends to an ended recorder and its row is sealed, so the head of a closed experiment does not change.
+    Recorders that were alive count as ended, others as ended uncleanly. Unless forced, raises `ExperimentBusy` while a
     recorder is alive, and `StoreError` if one is incomplete.
     """
     now = time.time_ns()
     async with database.writing() as connection:
         await lock(connection, of.id)
         rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
-        going_on = check_idle(of, map(recorder_of, rows), None if force else "close it")
+        recorders = [recorder_of(row) for row in rows]
+        going_on = check_idle(of, recorders, None if force else "close it")
         incomplete = [row for row in going_on if row.state == "incomplete"]
         if incomplete and not force:
             raise StoreError(
@@ -203,14 +205,12 @@ async def mark_closed(database: Database, of: Experiment, *, force: bool = False
         await connection.execute(
             update(recorder)
             .where(recorder.c.experiment_id == of.id, recorder.c.ended_at.is_(None))
-            .values(epoch=recorder.c.epoch + 1)
+            .values(epoch=recorder.c.epoch + 1, ended_at=now)
         )
-        await connection.execute(
-            update(recorder).where(recorder.c.id.in_([row.id for row in going_on])).values(ended_at=now)
-        )
-        await connection.execute(
-            update(recorder).where(recorder.c.id.in_([row.id for row in incomplete])).values(unclean=1)
-        )
+        ended = and_(recorder.c.experiment_id == of.id, recorder.c.ended_at == now)
+        dead = [row.id for row in recorders if row.state in ("incomplete", "unclean")]
+        await connection.execute(update(recorder).where(ended, recorder.c.id.in_(dead)).values(unclean=1))
+        await seal_ended(connection, ended)
         await connection.execute(
             update(experiment)
             .where(experiment.c.id == of.id, experiment.c.status == "open")
@@ -232,6 +232,7 @@ async def publish_import(database: Database, of: Experiment, exp_id: str) -> Non
         await connection.execute(
             update(recorder).where(recorder.c.experiment_id == of.id).values(ended_at=now, heartbeat_at=now)
         )
+        await seal_ended(connection, recorder.c.experiment_id == of.id)
         published = await connection.execute(
             update(experiment)
             .where(experiment.c.id == of.id, experiment.c.status == "importing")

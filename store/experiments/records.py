@@ -85,6 +85,13 @@ class RecorderRow:
     """buffered or strict"""
     spool: str | None
     """The file on its host to which it writes while the store is unreachable."""
+    seal: bytes | None
+    """SHA-256 over its row if it has ended; see `seal`."""
+
+    @property
+    def head(self) -> bytes:
+        """The head of the recorder: its seal, or the chain hash of its last batch while it has not ended."""
+        return self.head_hash if self.seal is None else self.seal
 
     @property
     def broker_kind(self) -> BrokerKind | None:
@@ -152,6 +159,15 @@ class RecorderRow:
         return "unclean" if gone else "alive"
 
 
+def _patterns(value: Any) -> list[str]:
+    """Return the patterns of a row, none if they were changed into something else: `verify` reports that."""
+    try:
+        found = json.loads(value)
+    except (TypeError, ValueError, RecursionError):
+        return []
+    return [pattern for pattern in found if isinstance(pattern, str)] if isinstance(found, list) else []
+
+
 def _time(value: Any) -> int | None:
     """Return a time of the meta of an import, None unless it is an integer of 64 bits."""
     return value if type(value) is int and _MIN <= value <= _MAX else None
@@ -184,7 +200,7 @@ def recorder_of(row: Row[Any]) -> RecorderRow:
         row.ordinal,
         row.epoch,
         row.role,
-        json.loads(row.patterns),
+        _patterns(row.patterns),
         json_text.load_object(row.meta),
         row.host,
         row.pid,
@@ -207,4 +223,5 @@ def recorder_of(row: Row[Any]) -> RecorderRow:
         bool(row.unclean),
         row.durability,
         row.spool,
+        row.seal,
     )

@@ -2,8 +2,10 @@
 
 Every event has one encoding. It contains names, not their ids in the store. The digest of a batch is the SHA-256 over
 the encodings of its events; its chain hash extends that of the batch before with the digest, the seqs, the times, the
-commit time and the wait of the batch. The head of an experiment is the hash of its recorders' heads in order of uuid:
-the same in every store. The CRC-32 of each event, stored with the digest, locates a changed event in its batch.
+commit time and the wait of the batch. The head of a recorder is its last chain hash, once it has ended the seal over
+its row, which covers that hash (`experiments/seal.py`). The head of an experiment is the hash of its recorders' heads
+in order of uuid: the same in every store. The CRC-32 of each event, stored with the digest, locates a changed event in
+its batch.
 """
 
 from __future__ import annotations
@@ -170,17 +172,17 @@ def facts(part: Mapping[Any, Any]) -> tuple[int, int, int, int, int, int]:
 
 
 def head(recorders: Iterable[tuple[str, bytes]]) -> str:
-    """Return the head of an experiment, in hex, from the uuids and head hashes of its recorders."""
+    """Return the head of an experiment, in hex, from the uuids and heads of its recorders."""
     whole = hashlib.sha256()
-    for uuid, head_hash in sorted(recorders):
+    for uuid, head_ in sorted(recorders):
         whole.update(uuid.encode())
-        whole.update(head_hash)
+        whole.update(head_)
     return whole.hexdigest()
 
 
 def head_of(recorders: Iterable[RecorderRow]) -> str:
     """Return the head of an experiment, in hex, from the rows of its recorders."""
-    return head((row.uuid, row.head_hash) for row in recorders)
+    return head((row.uuid, row.head) for row in recorders)
 
 
 def encoder(recorders: Iterable[RecorderRow]) -> Encoder:

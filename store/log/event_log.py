@@ -126,7 +126,10 @@ class EventLog:
         return await recorder_rows.times(self.database, writer, first)
 
     async def touch(self, writer: Writer, **values: Any) -> None:
-        """Write a recorder's heartbeat and other columns of its row. Raises `RecorderFenced`."""
+        """Write a recorder's heartbeat and other columns of its row; with `ended_at`, it ends and its row is sealed.
+
+        Raises `RecorderFenced`.
+        """
         await recorder_rows.touch(self.database, writer, **values)
 
     async def read(

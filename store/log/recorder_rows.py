@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select, true, update
 
 from .. import json_text
 from ..db.codes import KINDS, SEQ_BITS
@@ -16,6 +16,7 @@ from ..errors import ExperimentClosed, RecorderFenced
 from ..experiments import lifecycle, registry
 from ..experiments.provenance import this_process
 from ..experiments.records import Experiment
+from ..experiments.seal import seal_ended
 from ..experiments.validation import meta_text
 from . import chain
 from .writer import Writer, new_uuid
@@ -99,7 +100,7 @@ async def take_over(database: Database, name: str) -> Writer:
         if row.status != "open":
             raise ExperimentClosed(row.exp_id)
         await connection.execute(
-            update(recorder).where(recorder.c.id == row.id).values(epoch=row.epoch + 1, ended_at=None)
+            update(recorder).where(recorder.c.id == row.id).values(epoch=row.epoch + 1, ended_at=None, seal=None)
         )
     of = await registry.by_exp_id(database, row.exp_id)
     if of is None:
@@ -146,11 +147,15 @@ async def times(database: Database, writer: Writer, first: int) -> list[int]:
 
 async def touch(database: Database, writer: Writer, **values: Any) -> None:
     """Write the heartbeat and other columns; see `EventLog.touch`."""
+    mine = recorder.c.id == writer.id, recorder.c.uuid == writer.uuid, recorder.c.epoch == writer.epoch
+    ends = values.get("ended_at") is not None
     async with database.writing() as connection:
         changed = await connection.execute(
             update(recorder)
-            .where(recorder.c.id == writer.id, recorder.c.uuid == writer.uuid, recorder.c.epoch == writer.epoch)
+            .where(*mine, true() if ends else recorder.c.ended_at.is_(None))
             .values({"heartbeat_at": time.time_ns(), **values})
         )
         if changed.rowcount != 1:
             raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
+        if ends:
+            await seal_ended(connection, recorder.c.id == writer.id)

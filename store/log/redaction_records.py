@@ -44,6 +44,7 @@ class RedactionRow:
     uuid."""
     head_before: bytes
     head_after: bytes
+    """Over the chain hashes at the positions, without seals: a recorder may continue afterwards."""
     origin: str
     """Store where it was made: the uuid of the first recorder of the experiment there, or a random text if recorders
     were gathered into it. The seals of one origin form a chain."""

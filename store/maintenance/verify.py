@@ -4,6 +4,7 @@
 |-----------------------|--------------------------------------------------------------------------------|
 | `table_problems`      | the tables and indexes of the log, which are those of `schema.py`              |
 | `EXPERIMENT_CHECKS`   | the row of the experiment: head, recorders, schema version, time of closing    |
+| `check_seals`         | the rows of its recorders, which have their seals                              |
 | `check_names`         | its interned names                                                             |
 | `check_recorder`      | each recorder, its batches and events (`recorder_checks`)                      |
 | `check_replay_index`  | its events as readers find them (`replay_index`)                               |
@@ -46,6 +47,7 @@ from ..db.schema import (
 from ..errors import ExperimentNotFound
 from ..experiments.records import Experiment, RecorderRow
 from ..experiments.registry import by_exp_id, recorders_of
+from ..experiments.seal import seal_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, fetch_from
@@ -113,6 +115,7 @@ async def _verify(
     verdict.add(tables)
     for check in EXPERIMENT_CHECKS:
         verdict.add(check(subject))
+    verdict.add([problem async for problem in check_seals(database, of)])
     verdict.add([problem async for problem in check_names(database, of)])
     total = sum(row.last_seq for row in recorders if isinstance(row.last_seq, int))
 
@@ -205,6 +208,17 @@ EXPERIMENT_CHECKS: tuple[Callable[[_Subject], Iterator[str]], ...] = (
     check_recorder_numbers,
     check_closing,
 )
+
+
+async def check_seals(database: Database, of: Experiment) -> AsyncIterator[str]:
+    """Check that the row of each ended recorder is the one that was sealed, and that no other has a seal."""
+    query = select(recorder).where(recorder.c.experiment_id == of.id).order_by(recorder.c.ordinal)
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).mappings().all()
+    for row in rows:
+        if row["seal"] != (expected := seal_of(row)):
+            what = "it has a seal, but no end" if expected is None else "it does not have the seal of its end"
+            yield f"recorder {row['ordinal']}: its row was changed: {what}"
 
 
 async def check_names(database: Database, of: Experiment) -> AsyncIterator[str]:

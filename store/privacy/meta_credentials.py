@@ -1,7 +1,7 @@
 """Credentials in the meta of an experiment and its recorders: reported by `verify`, masked by `redact --meta`.
 
-A recorder masks its own meta, but meta from other versions or from users may contain credentials. Meta is not part of
-the hash chain, so masking it does not change the head and needs no redaction record.
+A recorder masks its own meta, but meta from other versions or from users may contain credentials. Masking the meta of
+an ended recorder gives it another seal, and the experiment another head; there is no redaction record of it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from .. import json_text
 from ..db.schema import experiment, recorder
 from ..experiments.lifecycle import lock
 from ..experiments.records import Experiment, RecorderRow
+from ..experiments.seal import seal_ended
 from ..log.event_log import EventLog
-from .refusal import check_recorders
+from .refusal import check_recorders, check_seals
 from .scrubbing import finish_scrub, scrub
 
 
@@ -28,8 +29,8 @@ def find_in_meta(of: Experiment, recorders: list[RecorderRow]) -> list[str]:
 async def mask_meta(log: EventLog, of: Experiment, *, dry_run: bool = False) -> list[str]:
     """Mask the credentials and rewrite the store; return their locations. With `dry_run`, nothing is changed.
 
-    Raises the errors of `refusal.check_recorders`, and `ScrubUnfinished` if the credentials are masked but the file
-    could not be rewritten yet.
+    Raises the errors of `refusal.check_recorders` and `check_seals`, and `ScrubUnfinished` if the credentials are
+    masked but the file could not be rewritten yet.
     """
     of = await log.experiment(of.exp_id)
     recorders = await log.recorders(of)
@@ -45,11 +46,13 @@ async def mask_meta(log: EventLog, of: Experiment, *, dry_run: bool = False) -> 
         await lock(connection, of.id)
         await dialect.overwrite_deleted(connection)
         await dialect.want_rewrite(connection)
+        await check_seals(connection, log.database.location, of)
         for table, belongs in ((experiment, experiment.c.id == of.id), (recorder, recorder.c.experiment_id == of.id)):
             for number, meta in (await connection.execute(select(table.c.id, table.c.meta).where(belongs))).all():
                 data = json_text.load_object(meta)
                 if (masked := mask_json(data)) != data:
                     change = update(table).where(table.c.id == number).values(meta=json_text.dump(masked))
                     await connection.execute(change)
+        await seal_ended(connection, recorder.c.experiment_id == of.id)
     await scrub(log)
     return found

@@ -19,8 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ..db.codes import AGENT, SEQ_BITS, SEQ_MASK
 from ..db.schema import event, name, recorder, redaction
 from ..experiments.lifecycle import lock
-from ..experiments.records import Experiment, RecorderRow
+from ..experiments.records import Experiment, RecorderRow, recorder_of
 from ..experiments.registry import recorders_of
+from ..experiments.seal import seal_ended
 from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader
@@ -29,7 +30,7 @@ from ..queries import side_tables
 from .blanking import Blanking
 from .copies import Copies, copies_of
 from .redaction_filter import Found, RedactionFilter, find
-from .refusal import check_allowed, written_meanwhile
+from .refusal import check_allowed, check_seals, written_meanwhile
 from .scrubbing import finish_scrub, scrub
 
 _GATHERED = "gathered-"
@@ -168,6 +169,7 @@ async def _blank(
         await database.dialect.want_rewrite(connection)
         if not await _unchanged(connection, of, recorders, len(before)):
             return False
+        await check_seals(connection, database.location, of)
         # all text may show what is redacted, and counts hold payload bytes; what remains is indexed again later
         await side_tables.clear(connection, of.id, [row.id for row in recorders])
         # fence recorders that have not ended: they would continue a chain that no longer exists
@@ -176,17 +178,17 @@ async def _blank(
             .where(recorder.c.experiment_id == of.id, recorder.c.ended_at.is_(None))
             .values(epoch=recorder.c.epoch + 1)
         )
-        heads = {row.id: row.head_hash for row in recorders}
+        links = {row.id: row.head_hash for row in recorders}
         touched = {number >> SEQ_BITS for number in numbers}
         for row in recorders:
             if row.id in touched:
-                heads[row.id] = await blanking.rewrite(connection, row)
+                links[row.id] = await blanking.rewrite(connection, row)
         if ids:
             used = [select(column).where(event.c.experiment_id == of.id) for column in (event.c.from_id, event.c.to_id)]
             mine = select(name.c.id).where(name.c.experiment_id == of.id, name.c.what == AGENT)
             # PostgreSQL would scan all events for each name of a NOT IN if they do not fit in memory
             await connection.execute(delete(name).where(name.c.id.in_(except_(mine, *used))))
-        result.head_after = chain.head((row.uuid, heads[row.id]) for row in recorders)
+        await seal_ended(connection, recorder.c.id.in_(touched))
         await connection.execute(
             insert(redaction).values(
                 experiment_id=of.id,
@@ -195,20 +197,22 @@ async def _blank(
                 why=why,
                 events=events,
                 head_before=head_before,
-                head_after=bytes.fromhex(result.head_after),
+                head_after=bytes.fromhex(chain.head((row.uuid, links[row.id]) for row in recorders)),
                 origin=origin,
             )
         )
+        rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
+        result.head_after = chain.head_of(map(recorder_of, rows))
     return True
 
 
 async def _unchanged(
     connection: AsyncConnection, of: Experiment, recorders: list[RecorderRow], redactions: int
 ) -> bool:
-    columns = (recorder.c.id, recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at)
+    columns = (recorder.c.id, recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.seal)
     query = select(*columns).where(recorder.c.experiment_id == of.id).order_by(recorder.c.ordinal).with_for_update()
     now = [tuple(row) for row in await connection.execute(query)]
     rows = select(redaction.c.id).where(redaction.c.experiment_id == of.id)
     return len((await connection.execute(rows)).all()) == redactions and now == [
-        (row.id, row.last_seq, row.head_hash, row.epoch, row.ended_at) for row in recorders
+        (row.id, row.last_seq, row.head_hash, row.epoch, row.seal) for row in recorders
     ]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ..db.schema import recorder
 from ..errors import DamagedStore, ExperimentBusy, StoreError
 from ..experiments.provenance import this_process
 from ..experiments.records import Experiment, RecorderRow
+from ..experiments.seal import seal_of
 from ..recording.repair import left_spool
 from .redaction_filter import RedactionFilter
 
@@ -18,9 +23,10 @@ def check_allowed(of: Experiment, recorders: list[RecorderRow], chosen: Redactio
     - a recorder is alive (`check_recorders`: `ExperimentBusy`),
     - a spool may hold more events of the experiment (`check_recorders`: `StoreError`),
     - other recorders write each time between the search and the transaction (`written_meanwhile`: `ExperimentBusy`),
-    - the events do not match their hash chain (`chain_broken`: `DamagedStore`).
+    - the events do not match their hash chain (`chain_broken`: `DamagedStore`), or a recorder's row its seal
+      (`check_seals`: `DamagedStore`).
 
-    The last two are only known inside the transaction; they are raised there and roll it back.
+    The last three are only known inside the transaction; they are raised there and roll it back.
     """
     check_reason(chosen, who=who, why=why)
     check_recorders(of, recorders)
@@ -72,3 +78,12 @@ def chain_broken(location: str, of: Experiment, row: RecorderRow, seq: int) -> D
     """Return the error for a batch that does not match its hashes: new hashes would hide the damage."""
     place = f"{of.exp_id}, recorder {row.ordinal}, batch at seq {seq} does not match its hash chain"
     return DamagedStore(location, f"{place}; `messager verify` has the details, nothing was redacted")
+
+
+async def check_seals(connection: AsyncConnection, location: str, of: Experiment) -> None:
+    """Raise `DamagedStore` if the row of a recorder does not have its seal: a new seal would hide the change."""
+    rows = await connection.execute(select(recorder).where(recorder.c.experiment_id == of.id))
+    for row in rows.mappings():
+        if row["seal"] != seal_of(row):
+            place = f"{of.exp_id}, recorder {row['ordinal']}: its row was changed since it ended"
+            raise DamagedStore(location, f"{place}; `messager verify` has the details, nothing was redacted")

@@ -105,7 +105,6 @@ async def overview(log: EventLog, of: Experiment) -> dict[str, Any]:
                 "why": row.why,
                 "events": row.count,
                 "head_before": row.head_before.hex(),
-                "head_after": row.head_after.hex(),
             }
             for row in await redactions_of(log.database, of.id)
         ],
@@ -132,7 +131,7 @@ def _recorder(row: RecorderRow) -> dict[str, Any]:
         "kinds": row.kinds,
         "payload_bytes": row.payload_bytes,
         "worst_unacknowledged_ms": row.worst_unacknowledged / 1e6,
-        "head": row.head_hash.hex(),
+        "head": row.head.hex(),
         "meta": row.meta,
     }
 

@@ -15,6 +15,7 @@ from ..db.database import Database
 from ..db.schema import batch, event, experiment, recorder
 from ..experiments import lifecycle
 from ..experiments.records import GATHERED, RecorderRow
+from ..experiments.seal import seal_ended, seal_of
 from ..log import chain
 from ..log.chain_walk import WRONG_TYPE, ChainEvent, WalkedBatch, fetch_from, walk
 from ..log.names import intern
@@ -101,8 +102,10 @@ class ChainCopy:
     _batches: list[dict[str, Any]] = field(default_factory=list)
     _bytes: int = 0
 
-    async def copy(self, row: RecorderRow, here: RecorderRow, ending: Mapping[str, Any]) -> tuple[int, str | None]:
-        """Copy what the target lacks of a recorder, `row` in the source and `here` in the target.
+    async def copy(
+        self, row: RecorderRow, columns: Mapping[str, Any], here: RecorderRow, ending: Mapping[str, Any]
+    ) -> tuple[int, str | None]:
+        """Copy what the target lacks of a recorder, `row` with these columns in the source and `here` in the target.
 
         The last transaction also writes the columns `ending`. Returns the seq reached, and a description of the damage
         if the source is damaged behind it; then `ending` is not written. Raises `Moved`.
@@ -121,7 +124,7 @@ class ChainCopy:
                 self._add(walked, entries, here.id)
                 kinds = Counter(KINDS[entry.kind - 1] for entry in entries)
                 counters.add(walked.row, kinds, sum(len(entry.payload) for entry in entries))
-            _check_end(row, counters)
+            _check_end(row, columns, counters)
         except _Damaged as error:
             if self._batches:
                 await self._flush(here, before, counters.columns())
@@ -155,7 +158,7 @@ class ChainCopy:
             recorder.c.last_seq == before[0],
             recorder.c.head_hash == before[1],
         )
-        opened = {"ended_at": None, "unclean": 0, "epoch": _taken(here.epoch), "spool": None}
+        opened = {"ended_at": None, "unclean": 0, "epoch": _taken(here.epoch), "spool": None, "seal": None}
         async with self.target.writing() as connection:
             await lifecycle.lock(connection, self.experiment_id)
             if batches:
@@ -169,6 +172,7 @@ class ChainCopy:
             if rows:
                 await self.target.dialect.insert(connection, event, rows)
                 await connection.execute(insert(batch), batches)
+            await seal_ended(connection, recorder.c.id == here.id)
         self.progress(len(rows))
 
     async def _intern(self, entries: list[ChainEvent]) -> None:
@@ -239,14 +243,16 @@ async def _confirmed(walked: WalkedBatch, counters: _Counters, known: Container[
     return entries
 
 
-def _check_end(row: RecorderRow, counters: _Counters) -> None:
-    """Raise `_Damaged` if the row of a recorder contradicts its batches."""
+def _check_end(row: RecorderRow, columns: Mapping[str, Any], counters: _Counters) -> None:
+    """Raise `_Damaged` if the row of a recorder contradicts its batches or its seal."""
     stated = _Counters.of(row).columns()
     wrong = [name for name, value in counters.columns().items() if stated[name] != value]
     if "last_seq" in wrong:
         raise _Damaged(f"its batches end at seq {counters.last_seq}, its row says {row.last_seq}")
     if wrong:
         raise _Damaged(f"its row says another {', '.join(wrong)} than its events")
+    if columns["seal"] != seal_of(columns):
+        raise _Damaged("its row was changed: it does not have its seal")
 
 
 async def chain_hash_at(database: Database, recorder_id: int, seq: int) -> bytes | None:

@@ -236,8 +236,9 @@ class _Gathering:
             done.before, done.events = min(before.get(row.uuid, 0), row.last_seq), 0
             result.recorders.append(done)
             if is_newer(row, mine):
-                columns = ending(part.recorder_columns[row.uuid], here.recorder_columns[row.uuid])
-                reached, done.damage = await copy.copy(row, mine, columns)
+                columns = part.recorder_columns[row.uuid]
+                last = ending(columns, here.recorder_columns[row.uuid])
+                reached, done.damage = await copy.copy(row, columns, mine, last)
                 done.events = max(reached - done.before, 0)
         await write_records(self._database, number, records)
 
@@ -320,7 +321,7 @@ class _Gathering:
 
 
 def _head(part: Part) -> str:
-    return chain.head((row.uuid, row.head_hash) for row in part.recorders)
+    return chain.head_of(part.recorders)
 
 
 def _planned(row: RecorderRow, here: RecorderRow | None) -> GatheredRecorder:

@@ -19,16 +19,12 @@ from ..db.database import Database
 from ..db.schema import VISIBLE, experiment, recorder, redaction, tag
 from ..experiments import lifecycle
 from ..experiments.records import GATHERED, RecorderRow
+from ..experiments.seal import SEALED
 from ..log import chain
 from ..log.redaction_records import RedactionRow
 from .chain_copy import Moved
 from .parts import PARENT, Columns, Part
 
-_LIVE = (
-    *("anchor_wall", "anchor_monotonic", "broker", "broker_offset", "durability"),
-    *("heartbeat_at", "ended_at", "complete_until", "unclean"),
-)
-"""Columns of a recorder that change while it records, besides the counters and the meta."""
 _RECORD = ("who", "at", "why", "events", "head_before", "head_after")
 
 Records = list[tuple[Any, ...]]
@@ -43,12 +39,12 @@ def is_newer(row: RecorderRow, here: Any) -> bool:
 
 
 def ending(columns: Columns, here: Columns) -> dict[str, Any]:
-    """Return the columns that the row `here` gets once all events of a recorder are copied.
+    """Return the columns that the row `here` gets once all events of a recorder are copied: those of its seal.
 
     Keys of its meta stay: they may have been masked.
     """
     meta = {**json_text.load_object(columns["meta"]), **json_text.load_object(here["meta"])}
-    return {key: columns[key] for key in _LIVE} | {"meta": json_text.dump(meta)}
+    return {key: columns[key] for key in SEALED} | {"meta": json_text.dump(meta)}
 
 
 async def records_of(database: Database, experiment_id: int) -> Records:
@@ -195,7 +191,7 @@ def _begun(part: Part, of: RecorderRow, experiment_id: int, ordinal: int) -> dic
         **row,
         **dict.fromkeys((f"{kind}_count" for kind in KINDS), 0),
         **dict.fromkeys(("last_seq", "payload_bytes", "worst_unacknowledged", "unclean"), 0),
-        **dict.fromkeys(("first_ts", "last_ts", "ended_at", "complete_until", "spool")),
+        **dict.fromkeys(("first_ts", "last_ts", "ended_at", "complete_until", "spool", "seal")),
         "head_hash": chain.first_link(of.uuid),
         "epoch": GATHERED,
         "experiment_id": experiment_id,

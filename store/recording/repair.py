@@ -15,6 +15,7 @@ from sqlalchemy import update
 from ..db.schema import recorder
 from ..experiments.provenance import this_process
 from ..experiments.records import SILENT_NS, Experiment, RecorderRow
+from ..experiments.seal import seal_ended
 from ..log.event import NewEvent, iso
 from ..log.event_log import EventLog
 
@@ -82,6 +83,7 @@ async def repair(log: EventLog, of: Experiment, *, force: bool = False) -> list[
                     .where(recorder.c.id == row.id, recorder.c.epoch == row.epoch, recorder.c.ended_at.is_(None))
                     .values(epoch=row.epoch + 1, ended_at=time.time_ns(), unclean=1)
                 )
+                await seal_ended(connection, recorder.c.id == row.id)
     return found
 
 

@@ -18,6 +18,7 @@ from messager_store.formats.jsonl import export_jsonl
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.queries.overview import overview
 from messager_store.replay import Replay
 from tests.support import forgeries, sql
 
@@ -78,14 +79,14 @@ async def forged(run: Run, row: Row) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What readers show of an experiment, and its head."""
+    """Output of readers for an experiment, and its head."""
 
     shown: list[str]
     head: str
 
     @classmethod
     async def of(cls, store: Path, exp_id: str) -> _Reading:
-        """Read an experiment: its events, its export, and a dry run of its replay. Errors are shown, too."""
+        """Read an experiment: its events, export, recorders, and a dry run of its replay. Errors are shown, too."""
         file = store.with_suffix(".jsonl")
         shown: list[str] = []
         head = ""
@@ -97,7 +98,9 @@ class _Reading:
                 replay = Replay(log, exp_id, MemoryBroker(), speed="max", dry_run=True)
                 report = (await replay.run()).to_dict()
                 shown.append(repr([report[key] for key in ("planned", "published", "failures", "channels")]))
-                head = (await verify(log, await log.experiment(exp_id))).head
+                found = await overview(log, await log.experiment(exp_id))
+                shown.append(repr(found["recorders"]))
+                head = found["head"]
         except Exception as error:  # of any kind: a reader may stop at a forged value
             shown.append(repr(error))
         return cls(shown, head)

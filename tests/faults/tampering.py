@@ -28,27 +28,11 @@ NOT_PROMISED = {
     "experiment.parent_cursor": "a description of where it comes from",
     "tag.tag": "a label, which a person may change",
     "recorder.epoch": "a fence against former writers, not part of the recording",
-    "recorder.role": "a description of the writer; no event depends on it",
-    "recorder.patterns": "a description of the writer",
-    "recorder.meta": "a description of the writer",
-    "recorder.host": "a description of the writer",
-    "recorder.pid": "a description of the writer",
-    "recorder.boot_id": "a description of the writer",
-    "recorder.anchor_wall": "a description of the writer's clock; events have their own times",
-    "recorder.anchor_monotonic": "a description of the writer's clock",
-    "recorder.broker": "a description of the writer",
-    "recorder.broker_offset": "a description of the writer's clock",
-    "recorder.started_at": "time at which the row was created",
-    "recorder.heartbeat_at": "overwritten every five seconds while it runs",
-    "recorder.complete_until": "input of repair; the gap that repair writes is in the chain",
-    "recorder.unclean": "set by repair; the gap that repair writes is in the chain",
-    "recorder.durability": "a description of the writer",
     "recorder.spool": "a description of the writer",
 }
 """Columns outside the chain, with the reason. All columns that are not listed are promised."""
 PART_PROMISED = {
     "experiment.closed_at": "its presence is checked, not its value",
-    "recorder.ended_at": "its presence is checked, not its value",
 }
 """Columns of which only the presence of a value is promised."""
 NO_LOG = {
@@ -108,7 +92,8 @@ async def small_log(store: Path) -> None:
         for exp_id in ("e1", "e2"):
             of = await log.create_experiment(exp_id, name="n", tags=["t"], meta={"seed": 7})
             for _ in range(2):
-                writer = await log.register(of, role="messager", meta={"m": 1}, patterns=["*"])
+                process = {"pid": UNUSED_PID}  # it has ended
+                writer = await log.register(of, role="messager", meta={"m": 1}, patterns=["*"], row=process)
                 for part in range(2):
                     at = 100 * part
                     heard = {"reason": "r", "since": at, "until": at + 9, "count": None}
@@ -127,8 +112,6 @@ async def small_log(store: Path) -> None:
                 await log.touch(writer, ended_at=time.time_ns())
             if exp_id == "e1":
                 await close(log, of)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE recorder SET pid = ?", (UNUSED_PID,))  # its process has ended
 
 
 def _some_rows(run: Run, store: Path, table: str, column: str) -> list[tuple[int, Any]]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+from sqlalchemy import true, update
+
 from messager_store import Event, EventLog, Experiment, NewEvent
+from messager_store.db.schema import recorder
+from messager_store.experiments.seal import seal_ended
 
 
 async def experiment(log: EventLog, exp_id: str = "e1") -> Experiment:
@@ -16,6 +20,13 @@ async def filled(log: EventLog, events: list[NewEvent], exp_id: str = "e1") -> E
     of = await experiment(log, exp_id)
     await log.append(await log.register(of, role="tap"), events)
     return of
+
+
+async def end_all(log: EventLog) -> None:
+    """End all recorders of a store with their last heartbeat, also those that have ended."""
+    async with log.database.writing() as connection:
+        await connection.execute(update(recorder).values(ended_at=recorder.c.heartbeat_at))
+        await seal_ended(connection, true())
 
 
 async def listed(events: AsyncIterator[Event]) -> list[Event]:

@@ -79,7 +79,8 @@ async def command(
     received per recorder; `contains` finds all of them.
 
     --meta masks values that look like credentials (a password, a token, the user in a URL) in the meta of the
-    experiment and of its recorders, such as their command lines; `verify` lists them. The head does not change.
+    experiment and of its recorders, such as their command lines; `verify` lists them. The head covers the meta of
+    recorders that have ended, so it changes if one of these had any; this is not recorded as a redaction.
 
     The whole file is rewritten, which takes time and the same amount of free space. Exit code 1 if no event matches.
     """
@@ -197,6 +198,7 @@ def _preview(planned: Redaction) -> None:
 
 
 async def _mask_meta(exp: str, dry_run: bool, yes: bool, store: str) -> bool:
+    from ...log.chain import head_of
     from ...privacy.meta_credentials import mask_meta
 
     async with open_log(store) as log:
@@ -213,8 +215,9 @@ async def _mask_meta(exp: str, dry_run: bool, yes: bool, store: str) -> bool:
             return False
         if not dry_run:
             await mask_meta(log, of)
+            head = head_of(await log.recorders(of))
     if found:
-        click.echo(safe(f"masked {plural(len(found), 'credential')} in the meta of {of.exp_id}; its head is unchanged"))
+        click.echo(safe(f"masked {plural(len(found), 'credential')} in the meta of {of.exp_id}; its head is {head}"))
     else:
         click.echo(safe(f"the meta of {of.exp_id} holds no credentials: nothing to mask"))
     return bool(found)

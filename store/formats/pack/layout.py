@@ -11,6 +11,7 @@ from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, T
 
 from ...db.codes import KINDS, SEQ_BITS
 from ...db.schema import batch, experiment, recorder, redaction
+from ...experiments.seal import seal_of
 from ...log import chain
 from ...log.chain_walk import kind_of, payload_of, ts_of
 from ..fields import InvalidEntry, integer, text
@@ -74,6 +75,12 @@ def _value(column: Column[Any], value: Any) -> Any:
         bits = 63 if isinstance(column.type, BigInteger) else 15 if isinstance(column.type, SmallInteger) else 31
         return integer(value, column.name, -(2**bits), 2**bits - 1)
     return text(value, column.name)
+
+
+def check_seal(row: Mapping[str, Any]) -> None:
+    """Raise `InvalidEntry` if the row of a recorder does not have its seal."""
+    if row["seal"] != seal_of(row):
+        raise InvalidEntry(f"recorder {row['ordinal']}: its row was changed: it does not have its seal")
 
 
 class Chain:

@@ -36,7 +36,7 @@ class Loader:
     def __init__(self, database: Database, of: Experiment, worker: int) -> None:
         self.of = of
         self.claims: list[dict[str, Any]] = []
-        """By ordinal: the counters in the row of a recorder, with its uuid, its role and its id in this store."""
+        """By ordinal: the counters in the row of a recorder, with its uuid, role and seal, and its id in this store."""
         self._database = database
         self._worker = worker
         self._names: dict[tuple[int, bytes], int] = {}
@@ -102,7 +102,7 @@ class Loader:
                     insert(recorder).values({**row, **nothing, "experiment_id": self.of.id})
                 )
                 number = made.inserted_primary_key[0]  # type: ignore[index]
-                self.claims.append({**claims, "uuid": row["uuid"], "id": number, "role": row["role"]})
+                self.claims.append({**claims, "id": number, **{key: row[key] for key in ("uuid", "role", "seal")}})
 
     async def add_redaction(self, row: dict[str, Any]) -> None:
         """Insert the record of a redaction."""
@@ -136,7 +136,7 @@ class Loader:
 
     def complete(self, claims: dict[str, Any]) -> None:
         """Set the counters of a recorder, as all its events were added."""
-        self._complete.append({f"new_{key}": value for key, value in claims.items() if key not in ("uuid", "role")})
+        self._complete.append({f"new_{key}": claims[key] for key in (*COUNTED, "id")})
 
     @property
     def is_full(self) -> bool:

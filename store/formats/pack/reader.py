@@ -49,6 +49,7 @@ from .layout import (
     RECORDER,
     REDACTION,
     Chain,
+    check_seal,
     row_from_json,
 )
 from .loader import Loader
@@ -116,7 +117,7 @@ async def _unpack(
         await _recorders(lines, loading, of)
         if await log.has_experiment(wanted):  # and it is a different recording
             raise ExperimentExists(wanted, "Unpack it under another --exp.")
-        pairs = ((row["uuid"], row["head_hash"]) for row in loading.claims)
+        pairs = ((row["uuid"], row["seal"] or row["head_hash"]) for row in loading.claims)
         claimed = chain.head(pairs)
         if claimed != told:
             raise InvalidEntry(f"its recorders have the head {claimed}, but it names {told}")
@@ -256,6 +257,7 @@ def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
     meta_of(row["meta"])
     integer(row["last_seq"], "last_seq", 0, (1 << SEQ_BITS) - 1)
     integer(row["payload_bytes"], "payload_bytes", 0, INT64 - 1)
+    check_seal(row)
     if row["ended_at"] is None:  # one in the future would be alive for ever
         row["heartbeat_at"] = min(row["heartbeat_at"], time.time_ns())
     return row

@@ -15,6 +15,7 @@ from ...db.database import Database
 from ...db.schema import experiment, recorder, redaction, tag
 from ...errors import StoreError
 from ...experiments.records import Experiment
+from ...experiments.seal import seal_of
 from ...json_text import too_long
 from ...log.chain import Encoder
 from ...log.chain import head as head_of
@@ -23,7 +24,18 @@ from ...log.event_log import EventLog
 from ..fields import InvalidEntry
 from ..output_file import open_output
 from .event_lines import EventLines
-from .layout import BATCH, EXPERIMENT, FORMAT, MOST_RECORDERS, MOST_REDACTIONS, RECORDER, REDACTION, Chain, row_to_json
+from .layout import (
+    BATCH,
+    EXPERIMENT,
+    FORMAT,
+    MOST_RECORDERS,
+    MOST_REDACTIONS,
+    RECORDER,
+    REDACTION,
+    Chain,
+    check_seal,
+    row_to_json,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,7 @@ class _Snapshot:
 
     @property
     def head(self) -> str:
-        return head_of((row["uuid"], row["head_hash"]) for row in self.recorders)
+        return head_of((row["uuid"], row["seal"] or row["head_hash"]) for row in self.recorders)
 
 
 async def pack(
@@ -68,14 +80,14 @@ async def pack(
     """
     of = await log.experiment(exp_id)
     alive = {row.uuid for row in await log.recorders(of) if row.state == "alive"}
-    taken = await _snapshot(log.database, of)
+    taken = await _snapshot(log.database, of, alive)
     total = sum(row["last_seq"] for row in taken.recorders)
     done = 0
     source = fetch_from(log.database)
     with open_output(path) as file:
         out = _Lines(file)
         try:
-            _describe(out, taken, alive)
+            _describe(out, taken)
             ordinals = {row["id"]: row["ordinal"] for row in taken.recorders}
             encoder = Encoder({row["id"]: row["uuid"].encode() for row in taken.recorders})
             lines = EventLines(ordinals)
@@ -105,22 +117,28 @@ async def pack(
     return Packed(of.exp_id, taken.head, total, len(taken.recorders), len(alive))
 
 
-async def _snapshot(database: Database, of: Experiment) -> _Snapshot:
+async def _snapshot(database: Database, of: Experiment, alive: set[str]) -> _Snapshot:
+    """Return the experiment. The recorders in `alive` end with their last heartbeat, with a seal."""
     async with database.reading() as connection:
 
         async def rows(table: Any, column: Any, order: Any) -> list[dict[str, Any]]:
             found = await connection.execute(select(table).where(column == of.id).order_by(order))
             return [dict(row._mapping) for row in found]
 
-        return _Snapshot(
+        taken = _Snapshot(
             (await rows(experiment, experiment.c.id, experiment.c.id))[0],
             sorted(row["tag"] for row in await rows(tag, tag.c.experiment_id, tag.c.tag)),
             await rows(recorder, recorder.c.experiment_id, recorder.c.ordinal),
             await rows(redaction, redaction.c.experiment_id, redaction.c.id),
         )
+    for row in taken.recorders:
+        if row["uuid"] in alive and row["ended_at"] is None:
+            row["ended_at"] = row["heartbeat_at"]
+            row["seal"] = seal_of(row)
+    return taken
 
 
-def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
+def _describe(out: _Lines, taken: _Snapshot) -> None:
     if len(taken.recorders) > MOST_RECORDERS:
         raise InvalidEntry(f"it has {len(taken.recorders):,} recorders; a pack holds at most {MOST_RECORDERS:,}")
     if len(taken.redactions) > MOST_REDACTIONS:
@@ -130,8 +148,7 @@ def _describe(out: _Lines, taken: _Snapshot, alive: set[str]) -> None:
     out.write({"experiment": of, "tags": taken.tags, "redactions": len(taken.redactions), "head": taken.head})
     for row in taken.recorders:
         row["epoch"] = max(row["epoch"], 1)  # that of a gathered recorder says how it came into this store
-        if row["uuid"] in alive and row["ended_at"] is None:
-            row["ended_at"] = row["heartbeat_at"]
+        check_seal(row)
         out.write({"recorder": row_to_json(RECORDER, row)})
     for row in taken.redactions:
         out.write({"redaction": row_to_json(REDACTION, row)})

@@ -23,7 +23,7 @@ from messager_store.privacy.redaction_filter import RedactionFilter
 from tests.store.formats.test_jsonl import everything, write
 from tests.store.formats.test_pack import lines_of, nothing_is_in, rows, seal
 from tests.support import nightly_after
-from tests.support.logs import filled, sent
+from tests.support.logs import end_all, filled, sent
 
 
 async def test_any_flipped_byte_is_refused_and_leaves_nothing(
@@ -51,6 +51,8 @@ async def test_any_flipped_byte_is_refused_and_leaves_nothing(
 Change = Callable[[list[dict[str, Any]]], Any]
 
 
+UNSEALED = "its row was changed: it does not have its seal"
+
 FORGERIES: dict[str, tuple[Change, str]] = {
     "another payload": (lambda p: p[5].update(payload="other"), "line 8: .*the event of seq 1 was changed"),
     "another time": (lambda p: p[5].update(ts=99), "the event of seq 1 was changed"),
@@ -74,7 +76,10 @@ FORGERIES: dict[str, tuple[Change, str]] = {
         "last_seq is not between",
     ),
     "more events than any disk": (lambda p: p[2]["recorder"].update(last_seq=2**36), "are free beside"),
-    "a recorder's head": (lambda p: p[2]["recorder"].update(head_hash="00" * 32), "its recorders have the head"),
+    "a recorder's head": (lambda p: p[2]["recorder"].update(head_hash="00" * 32), "its row says head_hash 0000"),
+    "a fact of a recorder": (lambda p: p[2]["recorder"].update(started_at=1), f"line 3: recorder 1: {UNSEALED}"),
+    "a recorder that goes on": (lambda p: p[2]["recorder"].update(ended_at=None), f"line 3: recorder 1: {UNSEALED}"),
+    "a recorder without seal": (lambda p: p[3]["recorder"].update(seal=None), f"line 4: recorder 2: {UNSEALED}"),
     "the head": (lambda p: p[1].update(head="00" * 32), "it names 0000"),
     "two recorders of one name": (lambda p: p[3]["recorder"].update(uuid=p[2]["recorder"]["uuid"]), "the same uuid"),
     "a recorder named like a path": (lambda p: p[2]["recorder"].update(uuid="../../x"), "not a uuid of a recorder"),
@@ -173,7 +178,7 @@ async def test_a_forged_pack_is_refused_with_the_line_and_leaves_nothing(
         if complaint == "are free beside" and log.database.dialect.free_bytes() is None:
             complaint = "its row says payload_bytes|the batch after seq 9"  # nobody can tell: found on the way
         with pytest.raises(StoreError, match=complaint):
-            await unpack(log, seal(tmp_path / "forged.pack", lines))
+            await unpack(log, seal(tmp_path / "forged.pack", lines, rows=UNSEALED not in complaint))
         await nothing_is_in(log)
         assert [verdict async for verdict in verify_all(log)] == []
 
@@ -211,10 +216,8 @@ FORGED_REDACTIONS: dict[str, tuple[Change, str]] = {
 async def test_a_pack_with_a_forged_redaction_is_refused(
     log: EventLog, other: EventLog, tmp_path: Path, what: str
 ) -> None:
-    of = await filled(log, [sent(1, b"secret"), sent(2, b"plain")])
-    for row in await log.recorders(of):
-        async with log.database.writing() as connection:
-            await connection.exec_driver_sql(f"UPDATE recorder SET ended_at = 1 WHERE id = {row.id}")
+    await filled(log, [sent(1, b"secret"), sent(2, b"plain")])
+    await end_all(log)
     await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="asked to")
     await pack(log, "e1", tmp_path / "a.pack")
     lines = lines_of(tmp_path / "a.pack")

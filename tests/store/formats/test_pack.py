@@ -15,9 +15,12 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
+from messager_store.experiments.seal import seal_of
+from messager_store.formats.fields import InvalidEntry
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import layout, loader, pack, unpack
 from messager_store.formats.pack import writer as packing
+from messager_store.log.chain import head as chain_head
 from messager_store.log.chain import head_of
 from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify, verify_all
@@ -28,7 +31,7 @@ from messager_store.recording.closing import close
 from messager_store.recording.gather import GatheredExperiment, gather
 from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, Stores, nightly_after, sql, until
-from tests.support.logs import filled, sent
+from tests.support.logs import end_all, filled, sent
 
 TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
 
@@ -36,8 +39,7 @@ TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery",
 async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
     """End the recorders of an experiment, and close it."""
     of = await log.experiment(exp_id)
-    async with log.database.writing() as connection:
-        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
+    await end_all(log)
     await close(log, of)
     return await log.experiment(exp_id)
 
@@ -79,8 +81,7 @@ async def test_an_unpacked_experiment_is_the_same_row_for_row(
     log: EventLog, store: str, other: EventLog, tmp_path: Path, ending: str, close: bool
 ) -> None:
     await everything(log)
-    async with log.database.writing() as connection:
-        await connection.exec_driver_sql("UPDATE recorder SET ended_at = heartbeat_at")
+    await end_all(log)
     assert (await redact(log, "e1", RedactionFilter(channels=("plain",)), who="me", why="asked")).events
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("UPDATE recorder SET spool = '/etc/passwd'")
@@ -161,7 +162,7 @@ async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
     writers = [await log.register(of, role="tap") for _ in range(2)]
     for writer in writers:
         await log.append(writer, [sent(at) for at in range(1500)])
-    before = await head(log)
+    before = [row.head_hash for row in await log.recorders(of)]
 
     async def record() -> None:
         for number in range(20):
@@ -176,12 +177,13 @@ async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
     snapshot = packing._snapshot
     monkeypatch.setattr(packing, "_snapshot", overtaken)
     packed = await pack(log, "e1", tmp_path / "a.pack")
-    assert packed.recording == 2 and packed.head == before != await head(log)
+    assert packed.recording == 2
     made = await unpack(other, tmp_path / "a.pack")
-    verdict = await verify(other, made, before)
+    verdict = await verify(other, made, packed.head)
     assert (verdict.problems, verdict.events, made.status) == ([], 3000, "open")
-    for row in await other.recorders(made):
-        assert row.state == "ended", "nobody records into the copy"
+    rows = await other.recorders(made)
+    assert [row.head_hash for row in rows] == before != [row.head_hash for row in await log.recorders(of)]
+    assert [row.state for row in rows] == ["ended"] * 2, "nobody records into the copy"
 
 
 async def test_what_cannot_be_unpacked_is_not_packed(log: EventLog, store: str, tmp_path: Path) -> None:
@@ -198,14 +200,13 @@ async def test_what_cannot_be_unpacked_is_not_packed(log: EventLog, store: str, 
 
 async def test_a_store_holds_a_recording_once(log: EventLog, tmp_path: Path) -> None:
     await everything(log)
-    await pack(log, "e1", tmp_path / "a.pack")
+    known = (await pack(log, "e1", tmp_path / "a.pack")).head
     before = rows(log.location)
     for exp_id in (None, "twice"):
         with pytest.raises(RecorderExists, match="is here already, in the experiment 'e1'; a store holds"):
             await unpack(log, tmp_path / "a.pack", exp_id=exp_id)
     assert rows(log.location) == before
     of = await log.experiment("e1")
-    known = await head(log)
     await remove(log, of)
     assert (await verify(log, await unpack(log, tmp_path / "a.pack"), known)).problems == []
 
@@ -232,13 +233,31 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def seal(path: Path, lines: list[dict[str, Any]]) -> Path:
-    """Write a pack with a correct last line, as a forger would."""
+def seal(path: Path, lines: list[dict[str, Any]], *, rows: bool = True) -> Path:
+    """Write a pack with a correct last line, and with `rows` with correct seals and head, as a forger would."""
     import hashlib
 
+    if rows:
+        _seal_rows(lines)
     data = "".join(json.dumps(line) + "\n" for line in lines[:-1]).encode()
     path.write_bytes(data + json.dumps({"end": hashlib.sha256(data).hexdigest()}).encode() + b"\n")
     return path
+
+
+def _seal_rows(lines: list[dict[str, Any]]) -> None:
+    heads, changed = [], False
+    for line in lines:
+        if isinstance(data := line.get("recorder"), dict):
+            try:
+                row = layout.row_from_json(layout.RECORDER, data)
+            except InvalidEntry:
+                return
+            fits = seal_of(row)
+            changed |= row["seal"] != fits
+            data["seal"] = fits and fits.hex()
+            heads.append((row["uuid"], fits or row["head_hash"]))
+    if changed:
+        lines[1]["head"] = chain_head(heads)
 
 
 async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_meanwhile(
@@ -304,5 +323,5 @@ async def test_what_a_killed_unpacking_left_is_invisible_and_cleared_away_by_the
     assert await other.experiments() == []
     of = await unpack(other, tmp_path / "a.pack")
     assert rows(other.location)["event"] == rows(log.location)["event"]
-    assert (await verify(other, of, await head(log))).problems == []
+    assert (await verify(other, of, lines[1]["head"])).problems == []
     assert [verdict.ok async for verdict in verify_all(other)] == [True]

@@ -59,6 +59,16 @@ async def test_two_writers_cannot_append_to_one_recorder(log: EventLog) -> None:
     assert [entry.ts for entry in await listed(log.read("e1"))] == [1]
 
 
+async def test_no_heartbeat_changes_the_row_of_a_recorder_that_has_ended(log: EventLog) -> None:
+    of = await experiment(log)
+    writer = await log.register(of, role="tap")
+    for _ in range(2):  # the answer to the first was lost
+        await log.touch(writer, ended_at=5)
+    with pytest.raises(RecorderFenced):
+        await log.touch(writer, broker="redis://h")
+    assert (await verify(log, of)).problems == []
+
+
 @pytest.mark.databases
 async def test_an_append_whose_answer_was_lost_is_found_and_not_repeated(log: EventLog) -> None:
     of = await experiment(log)

@@ -6,8 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from messager_store import EventLog, Experiment, NewEvent
+from messager_store.db.schema import recorder
+from messager_store.experiments import seal
+from messager_store.formats.pack.layout import COUNTED
 from messager_store.maintenance.verify import verify, verify_all
 from tests.support import Refused, Stores, forgeries, sql
 from tests.support.logs import sent
@@ -176,6 +180,54 @@ async def test_removed_moved_and_changed_rows_are_found(changed: Changed) -> Non
         assert problems is None or any(where in problem for problem in problems), (change, problems)
 
 
+SEALED = {
+    "role": "'tap'",
+    "patterns": "'[\"d\"]'",
+    "meta": """'{"started_at":1}'""",
+    "broker": "'redis://other'",
+    "broker_offset": "5",
+    "host": "'other'",
+    "pid": "pid + 1",
+    "boot_id": "'other'",
+    "anchor_wall": "5",
+    "anchor_monotonic": "5",
+    "started_at": "started_at + 1",
+    "heartbeat_at": "heartbeat_at + 1",
+    "ended_at": "ended_at + 1",
+    "complete_until": "5",
+    "unclean": "1",
+    "durability": "'strict'",
+    "seal": "x'00'",
+}
+"""What the row of a recorder says beside what its events say."""
+
+
+@pytest.mark.databases
+async def test_a_changed_row_of_a_recorder_that_has_ended_is_found_and_named(changed: Changed) -> None:
+    for column, value in SEALED.items():
+        problems = await changed(f"UPDATE recorder SET {column} = {value} WHERE id = 2")
+        assert problems == ["recorder 2: its row was changed: it does not have the seal of its end"], column
+    assert {*SEALED} | {*COUNTED} | {"uuid"} == {*seal.SEALED, "seal"}
+
+
+async def test_a_recorder_has_a_seal_when_it_has_an_end_and_only_then(changed: Changed) -> None:
+    [open_again, *_] = await changed("UPDATE recorder SET ended_at = NULL WHERE id = 2") or []
+    assert open_again == "recorder 2: its row was changed: it has a seal, but no end"
+    [unsealed] = await changed("UPDATE recorder SET seal = NULL WHERE id = 2") or []
+    assert unsealed == "recorder 2: its row was changed: it does not have the seal of its end"
+
+
+async def test_a_row_that_was_changed_and_sealed_again_gives_another_head(log: EventLog) -> None:
+    of = await small_log(log)
+    head = (await verify(log, of)).head
+    async with log.database.writing() as connection:
+        await connection.execute(update(recorder).where(recorder.c.id == 2).values(started_at=1))
+        await seal.seal_ended(connection, recorder.c.id == 2)
+    assert (await verify(log, of)).ok
+    [problem] = (await verify(log, of, head)).problems
+    assert problem.endswith(f"not {head}")
+
+
 async def test_two_events_that_changed_places_are_found(log: EventLog, store: str) -> None:
     of = await small_log(log)
     problems = await problems_after(
@@ -221,7 +273,8 @@ DAMAGE = [
     ("UPDATE event SET to_id = '' WHERE id = (1 << 40 | 3)", "names of another kind or experiment, or of none"),
     ("UPDATE recorder SET last_seq = 'x' WHERE id = 1", "holds a value of the wrong type"),
     ("UPDATE recorder SET uuid = x'00' WHERE id = 1", "there is no head"),
-    ("UPDATE recorder SET head_hash = 'x' WHERE id = 1", "there is no head"),
+    ("UPDATE recorder SET head_hash = 'x' WHERE id = 1", "its head is not the hash"),
+    ("UPDATE recorder SET seal = 'x' WHERE id = 1", "there is no head"),
     ("UPDATE recorder SET id = 1 << 33 WHERE id = 1", "holds a value of the wrong type"),
     ("UPDATE experiment SET recorders = 'x'", "counts x recorders"),
     ("UPDATE name SET value = 2.5 WHERE value = CAST('d' AS BLOB)", "name 2 (2.5) was changed"),

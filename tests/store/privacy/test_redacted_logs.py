@@ -52,6 +52,7 @@ async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chai
         "UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 1 AND first_seq = 4",
         "UPDATE batch SET min_ts = 1 WHERE recorder_id = 1 AND first_seq = 4",
         "UPDATE recorder SET head_hash = x'00' WHERE id = 1",
+        "UPDATE recorder SET started_at = 1 WHERE id = 1",
     ],
 )
 async def test_a_log_that_was_tampered_with_is_not_sealed_again(log: EventLog, store: str, change: str) -> None:

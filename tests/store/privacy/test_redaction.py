@@ -27,7 +27,7 @@ from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from messager_store.testing import transaction
 from tests.support import nightly_after, sql
-from tests.support.logs import experiment, filled, listed, sent
+from tests.support.logs import end_all, experiment, filled, listed, sent
 
 SECRET = b"Marguerite Yourcenar"
 
@@ -406,8 +406,7 @@ async def test_a_pair_of_escapes_is_one_character(log: EventLog) -> None:
 async def test_what_is_kept_of_a_mark_holds_none_of_several_texts(log: EventLog) -> None:
     meta = {"name": "Zoe's party", "fields": {"guest": "Quinn"}}
     await filled(log, [NewEvent("mark", 1, None, b"", meta=meta)])
-    async with log.database.writing() as connection:
-        await connection.exec_driver_sql("UPDATE recorder SET ended_at = 1")
+    await end_all(log)
     where = RedactionFilter(contains=("Zoe", "Quinn"))
     assert (await redact(log, "e1", where, who="me", why="x")).events == 1
     assert "Zoe" not in str(await listed(log.read("e1")))

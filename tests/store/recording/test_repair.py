@@ -16,13 +16,14 @@ import pytest
 from messager import MemoryBroker
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import ExperimentClosed, RecorderFenced, StoreError, StoreUnavailable
-from messager_store.experiments import records
+from messager_store.experiments import lifecycle, records
 from messager_store.log.chain import head_of
 from messager_store.maintenance.verify import verify
 from messager_store.recording.closing import close
 from messager_store.recording.repair import repair
 from messager_store.recording.tap import Tap
 from tests.support import ROOT, sql, until
+from tests.support.logs import sent
 from tests.support.outages import everything_drained, locked, numbers, payloads, take
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -162,6 +163,16 @@ async def test_repair_waits_for_a_spool_to_be_drained_unless_forced(log: EventLo
     assert await payloads(log) == numbers(0, 20)
     assert (await verify(log, of)).problems == []
     await close(log, of)
+
+
+async def test_closing_ends_also_a_recorder_that_died_after_the_repair(log: EventLog) -> None:
+    of = await log.create_experiment("e1")
+    await log.append(await log.register(of, role="tap"), [sent(1)])
+    async with log.database.writing() as connection:
+        await connection.exec_driver_sql("UPDATE recorder SET heartbeat_at = 0")
+    await lifecycle.mark_closed(log.database, of)
+    assert [row.state for row in await log.recorders()] == ["repaired"]
+    assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_a_spool_of_a_closed_experiment_stays_and_says_why(log: EventLog, store: str) -> None:

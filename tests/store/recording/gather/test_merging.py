@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from messager_store import EventLog, NewEvent
+from messager_store.log.chain import head_of
 from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, Stores, sql
 from tests.support.logs import sent
@@ -247,6 +248,7 @@ async def test_a_copy_of_the_first_part_may_be_the_target(tmp_path: Path, migrat
             marks=pytest.mark.nightly,
         ),
         ("UPDATE recorder SET sent_count = 99", "its row says another sent_count than its events", 12),
+        ("UPDATE recorder SET started_at = 1", "its row was changed: it does not have its seal", 12),
         pytest.param(
             "UPDATE recorder SET head_hash = x'00'",
             "its row says another head_hash than its events",
@@ -272,6 +274,7 @@ async def test_of_a_damaged_recorder_the_batches_before_the_damage_are_copied(
     assert await problems(log) == []
     done = await gathered(log, *urls[1:])
     assert (done.status, await content(log)) == ("closed", {**whole, **await content(parts[1])})
+    assert done.head == head_of([*await parts[1].recorders(), *await parts[2].recorders()])
     assert await problems(log) == []
 
 
