@@ -116,7 +116,8 @@ def test_a_pattern_that_no_topic_fits_is_told_before_anything_is_connected_to_or
 async def test_a_replay_that_loses_its_connection_says_what_is_unknown_and_ends_with_three(
     mqtt: MqttServer, tmp_path: Path
 ) -> None:
-    lines = [{"ts": at * 50_000_000, "channel": f"exps:e:t{at}", "payload": f"p{at}"} for at in range(3)]
+    times = (0, 500_000_000, 60_000_000_000)  # the connection is lost before the last one is due
+    lines = [{"ts": ts, "channel": f"exps:e:t{at}", "payload": f"p{at}"} for at, ts in enumerate(times)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
     async with Proxy(mqtt.port).running() as proxy:
