@@ -188,7 +188,11 @@ async def test_a_running_experiment_is_packed_as_it_was_when_packing_began(
 
 async def test_what_cannot_be_unpacked_is_not_packed(log: EventLog, store: str, tmp_path: Path) -> None:
     await filled(log, [sent(at, b"payload") for at in range(5)])
-    sql(store, "UPDATE event SET payload = x'70' WHERE id & 255 = 3")
+    await end_all(log)
+    sql(store, "UPDATE recorder SET role = 'messager'")
+    with pytest.raises(StoreError, match=r"cannot be packed: recorder 1: its row was changed"):
+        await pack(log, "e1", tmp_path / "a.pack")
+    sql(store, "UPDATE recorder SET role = 'tap'", "UPDATE event SET payload = x'70' WHERE id & 255 = 3")
     with pytest.raises(StoreError, match=r"cannot be packed: .*the event of seq 3 was changed.*messager verify"):
         await pack(log, "e1", tmp_path / "a.pack")
     for change in ("DELETE FROM event WHERE id & 255 = 4", "DELETE FROM batch", "UPDATE event SET payload = x'00'"):

@@ -69,6 +69,15 @@ async def test_no_heartbeat_changes_the_row_of_a_recorder_that_has_ended(log: Ev
     assert (await verify(log, of)).problems == []
 
 
+async def test_a_recorder_that_is_taken_over_has_neither_end_nor_seal(log: EventLog) -> None:
+    writer = await log.register(await experiment(log), role="tap")
+    await log.touch(writer, ended_at=5)
+    ended, writer = await log.recorders(), await log.take_over(writer.uuid)
+    [row] = await log.recorders()
+    assert (row.ended_at, row.seal, row.head) == (None, None, ended[0].head_hash)
+    await log.append(writer, [sent(1)])
+
+
 @pytest.mark.databases
 async def test_an_append_whose_answer_was_lost_is_found_and_not_repeated(log: EventLog) -> None:
     of = await experiment(log)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent
-from messager_store.errors import ExperimentBusy
+from messager_store.errors import DamagedStore, ExperimentBusy
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.meta_credentials import mask_meta
 from tests.store.privacy.test_redaction import on_disk
-from tests.support import messager
+from tests.support import messager, sql
 from tests.support.command_line import one_line
 
 OLD = {"command": ["run", "--passphrase", "hunter2", "--seed", "7"], "host": "h"}
@@ -51,6 +51,14 @@ async def test_credentials_in_meta_are_masked_and_their_recorder_is_sealed_again
     verdict = await verify(log, of)
     assert (verdict.problems, verdict.notes) == ([], [])
     assert await mask_meta(log, of) == []
+
+
+async def test_masking_does_not_confirm_a_changed_row(log: EventLog, store: str) -> None:
+    of = await recorded(log)
+    sql(store, "UPDATE recorder SET started_at = 1")
+    with pytest.raises(DamagedStore, match="recorder 1: its row was changed since it ended"):
+        await mask_meta(log, of)
+    assert (await log.experiment("e1")).meta["config"] == {"jwt": "hunter2"}
 
 
 async def test_meta_is_not_masked_while_a_recorder_is_alive(log: EventLog) -> None:
