@@ -15,7 +15,8 @@ log = logging.getLogger("messager_store")
 class Spooler:
     """Writes a buffer's memory to its spool once its oldest event is older than `patience()` seconds.
 
-    `moved` is called after each attempt. Belongs to the running event loop.
+    `moved` is called after each attempt. Belongs to the event loop that runs when it is made, and may be called between
+    two runs of that loop.
     """
 
     def __init__(self, buffer: Buffer, patience: Callable[[], float], moved: Callable[[], None]) -> None:
@@ -24,6 +25,7 @@ class Spooler:
         self._buffer = buffer
         self._patience = patience
         self._moved = moved
+        self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
@@ -35,7 +37,7 @@ class Spooler:
     def write(self) -> None:
         """Start a write of the events in memory, unless one is running."""
         if self._writing is None or self._writing.done():
-            self._writing = asyncio.get_running_loop().create_task(self._write())
+            self._writing = self._loop.create_task(self._write())
 
     async def close(self) -> None:
         """Finish the running write; start no other."""
@@ -45,7 +47,7 @@ class Spooler:
             self._alarm.cancel()
 
     def _set_alarm(self, wait: float) -> None:
-        self._alarm = asyncio.get_running_loop().call_later(wait, self._overdue)
+        self._alarm = self._loop.call_later(wait, self._overdue)
 
     def _overdue(self) -> None:
         self._alarm = None

@@ -85,7 +85,8 @@ class SQLite:
     async def close(self) -> None:
         for thread, its in self._threads.items():
             if thread.is_alive() and ((connection := its()) is None or not connection._running):
-                await asyncio.to_thread(thread.join)  # it tells this event loop of its end
+                while thread.is_alive():  # it tells this event loop of its end
+                    await asyncio.sleep(0.001)  # an executor takes no work while Python exits
         if self._folder is not None:
             self._folder.cleanup()
 

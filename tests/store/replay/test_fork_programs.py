@@ -138,16 +138,14 @@ async def test_a_program_that_comes_after_the_end_is_refused(parent: EventLog) -
         await answers(MemoryBroker())
 
 
-@pytest.mark.parametrize("when", ["before", "while"])
 async def test_programs_without_the_variable_are_told_and_named_although_they_say_the_same(
-    parent: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], when: str
+    parent: EventLog, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Their messages have no origin, so they are not the prefix."""
     monkeypatch.delenv("MESSAGER_REPLAY")
     broker = MemoryBroker()
     async with forked(parent, broker, patience=0.5) as fork:
         monkeypatch.setenv("MESSAGER_STORE", store)
-        running = asyncio.create_task(fork.run()) if when == "while" else None
         async with Messager(broker, "e2") as one, Messager(broker, "e2") as three:
             await one.subscribe_and_start_listening(["exps:e2:agents:1:*"])
             await three.subscribe_and_start_listening(["exps:e2:agents:3:*"])
@@ -157,7 +155,7 @@ async def test_programs_without_the_variable_are_told_and_named_although_they_sa
                 await three.send_message("exps:e2:agents:1:a", f"a{number}", 3)
                 await fetched(one, 1)
         with pytest.raises(ProgramsMissing, match=r"Without MESSAGER_REPLAY, pid \d+ on .* recorded into the fork\."):
-            await (running or fork.run())
+            await fork.run()
     assert not fork.report.complete
     assert "e2 is a fork that still repeats e1, and this program takes no part in it. Start it with MESSAGER" in (
         capsys.readouterr().err
