@@ -17,14 +17,14 @@ from pathlib import Path
 from messager import Broker, Clock, MemoryBroker, Messager, MessageRecord, RedisBroker, channels
 from messager.brokers import kind_of
 from messager_store import EventLog, NewEvent, Replay
+from messager_store.lockstep import virtual_time
+from messager_store.lockstep.loading import load_recording
+from messager_store.lockstep.play import Agent, Agents, LiveAgents
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.run import Lockstep
 from messager_store.log.channel_map import ChannelMap
 from messager_store.log.event import Event
 from messager_store.log.selection import Selection
-from messager_store.replay import virtual_time
-from messager_store.replay.lockstep.loading import load_recording
-from messager_store.replay.lockstep.play import Agent, Agents, LiveAgents
-from messager_store.replay.lockstep.recording import Recording
-from messager_store.replay.lockstep.run import Lockstep
 from messager_store.replay.plan import make_plan
 
 from .measure import Stage, Unavailable, Values

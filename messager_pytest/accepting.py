@@ -14,10 +14,10 @@ from typing import Any
 
 from messager import channels
 from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
+from messager_store.lockstep.cast import CastError, make_cast
+from messager_store.lockstep.recording import Recording
 from messager_store.log.event import Event, NewEvent
 from messager_store.recording.derived_ids import DerivedIds
-from messager_store.replay.lockstep.cast import CastError, make_cast
-from messager_store.replay.lockstep.recording import Recording
 
 from .alignment import Pair, Saying
 from .event_lines import dumped, event_line, with_payload

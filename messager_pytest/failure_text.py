@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from messager_store.replay.lockstep.divergence_text import key_differences
+from messager_store.lockstep.divergence_text import key_differences
 from messager_store.text import plural, safe
 
 from .agent_state import Unawaited
@@ -15,7 +15,7 @@ from .difference_text import shortened, side_by_side, whole_text
 from .recording_paths import Context
 
 if TYPE_CHECKING:
-    from messager_store.replay.lockstep.report import CastReport, Divergence, PartReport
+    from messager_store.lockstep.report import CastReport, Divergence, PartReport
 
 _NARROWEST, _WIDEST = 60, 160
 _MARGIN = 4

@@ -18,7 +18,7 @@ import pytest
 
 from messager.errors import MessagerError
 from messager_store.errors import JudgeFailed, StoreError, VirtualTimeRefused
-from messager_store.queries.comparison.match import Match
+from messager_store.log.match import Match
 
 from . import loops
 from .agent_state import AgentState, Unawaited
@@ -31,8 +31,8 @@ from .recording_paths import SUFFIXES, Context, rerun, shown, similar
 
 if TYPE_CHECKING:
     from messager.brokers.protocol import Broker
-    from messager_store.replay.lockstep.play import Agent
-    from messager_store.replay.lockstep.report import CastReport
+    from messager_store.lockstep.play import Agent
+    from messager_store.lockstep.report import CastReport
 
     from .new_recording import Made
 

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
 from messager.clock import Clock
-from messager_store.replay.virtual_time import VirtualLoop
+from messager_store.lockstep.virtual_time import VirtualLoop
 
 from .agent_state import AgentState, Unawaited, state_of_agent
 

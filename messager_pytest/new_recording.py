@@ -13,10 +13,10 @@ from messager.clock import Clock
 from messager.hooks import LogHook
 from messager.messager import Messager
 from messager.record import MessageRecord
+from messager_store.lockstep.play import Agent
 from messager_store.log.event import NewEvent
 from messager_store.recording.derived_ids import DEFAULT_SENDER
 from messager_store.recording.event_builder import EventBuilder
-from messager_store.replay.lockstep.play import Agent
 
 from .agent_state import AgentState, state_of_agent
 from .event_lines import event_line, header_line

@@ -17,14 +17,14 @@ from messager.brokers.protocol import Broker
 from messager.clock import Clock
 from messager.messager import Messager
 from messager.record import MessageRecord
-from messager_store.queries.comparison.match import Match
-from messager_store.replay.lockstep.gate import ScheduleGate
-from messager_store.replay.lockstep.play import Agent, LiveAgents
-from messager_store.replay.lockstep.recording import Recording
-from messager_store.replay.lockstep.report import CastReport, Divergence
-from messager_store.replay.lockstep.run import LiveAgentFailed, Lockstep
-from messager_store.replay.lockstep.schedule import Part, Verdict
-from messager_store.replay.lockstep.schedule import Saying as Expected
+from messager_store.lockstep.gate import ScheduleGate
+from messager_store.lockstep.play import Agent, LiveAgents
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.report import CastReport, Divergence
+from messager_store.lockstep.run import LiveAgentFailed, Lockstep
+from messager_store.lockstep.schedule import Part, Verdict
+from messager_store.lockstep.schedule import Saying as Expected
+from messager_store.log.match import Match
 
 from .agent_state import AgentState, state_of_agent
 from .alignment import Pair, Saying, aligned

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
     from .experiments.records import Experiment, RecorderRow
     from .formats.jsonl import export_jsonl, import_jsonl
     from .formats.pack import pack, unpack
+    from .lockstep.fork import Fork
+    from .lockstep.fork_report import ForkReport
+    from .lockstep.live_replay import LiveReplay
     from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
+    from .log.match import Match
     from .log.selection import Selection
     from .maintenance.verify import verify
     from .privacy.json_paths import redactor
     from .privacy.redaction import redact
     from .privacy.redaction_filter import RedactionFilter
     from .queries.comparison.compare import compare
-    from .queries.comparison.match import Match
     from .queries.comparison.result import Comparison
     from .queries.comparison.run_summary import RunsSummary, summarise
     from .queries.counting.count import Count, Counts, count
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
-    from .replay import Fork, ForkReport, Replay, ReplayReport
+    from .replay import Replay, ReplayReport
     from .run import Run
 
 _MODULE_OF = {
@@ -44,9 +47,10 @@ _MODULE_OF = {
     "Event": "log.event",
     "EventLog": "log.event_log",
     "Experiment": "experiments.records",
-    "Fork": "replay",
-    "ForkReport": "replay",
-    "Match": "queries.comparison.match",
+    "Fork": "lockstep.fork",
+    "ForkReport": "lockstep.fork_report",
+    "LiveReplay": "lockstep.live_replay",
+    "Match": "log.match",
     "NewEvent": "log.event",
     "Problems": "queries.problems",
     "Recorder": "recording.recorder",
@@ -86,6 +90,7 @@ __all__ = [
     "Experiment",
     "Fork",
     "ForkReport",
+    "LiveReplay",
     "Match",
     "NewEvent",
     "Problems",

@@ -5,7 +5,8 @@
 
     messager_store.ray.dataset("postgresql://...", "town").groupby("channel").count()
 
-Requires Ray at run time; this module does not import it.
+Requires Ray at run time; this module does not import it. Outside of the core: without it, jobs of Ray set
+MESSAGER_STORE themselves.
 """
 
 from __future__ import annotations

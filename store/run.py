@@ -13,18 +13,18 @@ from typing import Any, TypeVar, Unpack
 
 from .errors import StoreError
 from .experiments.records import Experiment
+from .lockstep.real_thread import RealThread
 from .log.event import Event
 from .log.event_log import EventLog
+from .log.match import Match
 from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
 from .queries.comparison.compare import compare
-from .queries.comparison.match import Match
 from .queries.comparison.result import Comparison
 from .queries.counting.count import Counts, count
 from .queries.delays import Delays, delays
 from .queries.problems import Problems, problems
 from .queries.sql import SqlResult, sql
-from .replay.real_thread import RealThread
 from .run_card import card
 from .view.report import Page, page_of, report
 

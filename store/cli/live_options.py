@@ -14,8 +14,8 @@ from .output import facts, table
 
 if TYPE_CHECKING:
     from ..experiments.records import Experiment
+    from ..lockstep.report import CastReport, Divergence, PartReport
     from ..log.event_log import EventLog
-    from ..replay.lockstep.report import CastReport, Divergence, PartReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,7 +68,7 @@ async def given_live(
     tolerance: float | None,
     bytes_only: bool,
 ) -> dict[str, Any]:
-    """Return the arguments of `Replay` for live agents; none without `--live`."""
+    """Return the arguments of `LiveReplay` for its live agents; none without `--live`."""
     match = given_match(ignore, shape, tolerance, bytes_only)
     if not live:
         if patience is not None or on_timeout is not None:
@@ -158,7 +158,7 @@ def _remark(part: PartReport) -> str:
 
 def show_divergence(one: Divergence, others: list[Divergence]) -> None:
     """Print a divergence; `others` are all divergences."""
-    from ..replay.lockstep.divergence_text import divergence_lines
+    from ..lockstep.divergence_text import divergence_lines
 
     click.echo()
     for role, line in divergence_lines(one, others):

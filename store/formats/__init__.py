@@ -5,6 +5,8 @@ The module of a format that `messager export` writes has a function, that of `js
     async write(log, exp_id, path, *, progress=None, shared=None, selection=None) -> int
 
 `input_formats` registers the formats that `messager import` reads.
+
+An outer package. Without it, experiments stay in their store: no export, import, pack and unpack.
 """
 
 from __future__ import annotations

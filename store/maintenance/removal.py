@@ -12,6 +12,7 @@ from pathlib import Path
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..db import derived
 from ..db.codes import SEQ_BITS
 from ..db.schema import (
     VISIBLE,
@@ -35,7 +36,6 @@ from ..experiments.provenance import this_process
 from ..experiments.records import SILENT_NS, Experiment, RecorderRow, recorder_of
 from ..experiments.registry import recorders_of
 from ..log.event_log import EventLog
-from ..queries import side_tables
 from ..recording.repair import left_spool
 from ..recording.spool import Spool
 
@@ -83,7 +83,7 @@ async def remove(
         await connection.execute(
             update(recorder).where(recorder.c.experiment_id == of.id).values(epoch=recorder.c.epoch + 1)
         )
-        await side_tables.clear_state(connection, of.id)
+        await derived.clear_state(connection, of.id)
     recorders = await recorders_of(database, of.id)
     await asyncio.to_thread(_forget_registrations, database.location, recorders)
     total = sum(row.last_seq for row in recorders)

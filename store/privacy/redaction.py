@@ -16,6 +16,7 @@ from uuid import uuid4
 from sqlalchemy import delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ..db import derived
 from ..db.codes import AGENT, SEQ_BITS, SEQ_MASK
 from ..db.schema import event, name, recorder, redaction
 from ..experiments.lifecycle import lock
@@ -26,7 +27,6 @@ from ..log import chain
 from ..log.event_log import EventLog
 from ..log.names import NameReader
 from ..log.redaction_records import Ranges, RedactionRow, events_json, redactions_of, seals_of
-from ..queries import side_tables
 from .blanking import Blanking
 from .copies import Copies, copies_of
 from .redaction_filter import Found, RedactionFilter, find
@@ -171,7 +171,7 @@ async def _blank(
             return False
         await check_seals(connection, database.location, of)
         # all text may show what is redacted, and counts hold payload bytes; what remains is indexed again later
-        await side_tables.clear(connection, of.id, [row.id for row in recorders])
+        await derived.clear(connection, of.id, [row.id for row in recorders])
         # fence recorders that have not ended: they would continue a chain that no longer exists
         await connection.execute(
             update(recorder)

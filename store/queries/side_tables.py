@@ -6,15 +6,13 @@ everything computed from the experiment; an indexer that read events before then
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, func, or_, select, update
+from sqlalchemy import Row, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.codes import SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import activity, delivery, experiment, indexed_experiment, indexed_recorder, recorder, redaction, said
+from ..db.schema import experiment, indexed_experiment, indexed_recorder, recorder, redaction
 from ..errors import ExperimentNotFound
 from ..experiments.lifecycle import lock
 from ..experiments.records import Experiment
@@ -94,27 +92,3 @@ async def redactions(connection: AsyncConnection, experiment_id: int) -> int:
     """Return the id of the last redaction: events that were read before it must not be used any more."""
     query = select(func.max(redaction.c.id)).where(redaction.c.experiment_id == experiment_id)
     return (await connection.execute(query)).scalar_one() or 0
-
-
-async def clear(connection: AsyncConnection, experiment_id: int, recorders: Iterable[int]) -> None:
-    """Delete everything that was computed from an experiment, and the state, so that it is computed again.
-
-    For transactions that hold the lock of the experiment. Indexers that are at work write nothing afterwards.
-    """
-    await clear_state(connection, experiment_id)
-    numbers = list(recorders)
-    if not numbers:
-        return
-    bounds = [{"low": number << SEQ_BITS, "high": number << SEQ_BITS | SEQ_MASK} for number in numbers]
-    for key in (said.c.event_id, delivery.c.event_id):
-        await connection.execute(
-            delete(key.table).where(key >= bindparam("low", type_=key.type), key <= bindparam("high", type_=key.type)),
-            bounds,
-        )
-    for key in (activity.c.recorder_id, indexed_recorder.c.recorder_id):
-        await connection.execute(delete(key.table).where(key == bindparam("number")), [{"number": n} for n in numbers])
-
-
-async def clear_state(connection: AsyncConnection, experiment_id: int) -> None:
-    """Stop the indexers of an experiment: they find no state to continue from."""
-    await connection.execute(delete(indexed_experiment).where(indexed_experiment.c.experiment_id == experiment_id))

@@ -82,7 +82,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
             _unrecorded.add(exp_id)
             say(
                 f"{exp_id} is not recorded: MESSAGER_STORE does not record in virtual time. Add a RecorderThread (of "
-                "messager_store.replay.recorder_thread) as a log hook"
+                "messager_store.lockstep.recorder_thread) as a log hook"
             )
         return None
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"

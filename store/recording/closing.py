@@ -1,4 +1,4 @@
-"""Closing an experiment: repair, mark as closed, index."""
+"""Closing an experiment: repair, and mark as closed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from ..errors import ExperimentBusy, StoreError
 from ..experiments import lifecycle
 from ..experiments.records import Experiment
 from ..log.event_log import EventLog
-from ..queries.index import index_or_warn
 from .draining import folders_of
 from .repair import Repaired, repair
 from .spools import spools
 
 
 async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[Repaired]:
-    """Repair recorders that ended uncleanly, close the experiment and index it; return the repairs.
-
-    If it cannot be indexed, it is closed all the same, with a warning in the log of the program.
+    """Repair recorders that ended uncleanly, and close the experiment; return the repairs.
 
     Raises `ExperimentBusy` while a recorder is alive, and `StoreError` if a spool of a recorder, registered or not,
     is not drained. With `force` neither is raised; later events of those recorders are refused.
@@ -32,7 +29,6 @@ async def close(log: EventLog, of: Experiment, *, force: bool = False) -> list[R
                 "with `messager drain`, or close without them with --force."
             )
     await lifecycle.mark_closed(log.database, of, force=force)
-    await index_or_warn(log, of)
     return found
 
 

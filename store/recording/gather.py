@@ -25,7 +25,6 @@ from ..experiments import validation
 from ..experiments.records import RecorderRow
 from ..log import chain
 from ..log.event_log import EventLog
-from ..queries.index import index_or_warn
 from .chain_copy import ChainCopy, Moved, chain_hash_at
 from .part_rows import close_complete, ending, is_newer, missing_records, records_of, write_records, write_rows
 from .parts import Part, Whole, belonging, read_parts
@@ -311,8 +310,6 @@ class _Gathering:
             known = None if anything else {row.uuid for part in accepted for row in part.recorders}
             if anything or self._had_recorders:
                 await close_complete(self._database, here.id, max(times), known)
-        of = await self._log.experiment(self._result.exp_id)
-        await index_or_warn(self._log, of)
 
     def _tell(self, events: int) -> None:
         self._done += events

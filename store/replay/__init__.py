@@ -1,6 +1,6 @@
-"""Replay: plan, guard, clock, flow control, waits, control, engine, report, lockstep, fork, and virtual time.
+"""Replay: plan, guard, clock, flow control, waits, control, engine, and report.
 
-A module is imported when one of its names is first used, so that virtual time does not wait for a database.
+A module is imported when one of its names is first used.
 """
 
 from typing import TYPE_CHECKING
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from .control import Control
     from .control_socket import ControlSocket
     from .engine import Replay
-    from .fork import Fork
-    from .fork_report import ForkReport
     from .report import ReplayReport
     from .state import ReplayState
 
@@ -22,8 +20,6 @@ __all__ = [
     "ChannelMap",
     "Control",
     "ControlSocket",
-    "Fork",
-    "ForkReport",
     "Replay",
     "ReplayClock",
     "ReplayReport",
@@ -41,8 +37,6 @@ __getattr__, __dir__ = lazy_exports(
         "control": "Control",
         "control_socket": "ControlSocket",
         "engine": "Replay",
-        "fork": "Fork",
-        "fork_report": "ForkReport",
         "report": "ReplayReport",
         "state": "ReplayState",
     },

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import StoreError
-from .virtual_time import VirtualLoop
 
 LONGEST_SLEEP = 0.1
 """Seconds after which a waiting clock checks whether it was paused or moved."""
@@ -78,10 +77,10 @@ class ReplayClock:
         self._paused = False
 
     def begin(self) -> None:
-        """Count the time of the event loop from now on if that is virtual, unless `now` is injected."""
-        loop = asyncio.get_running_loop()
-        if isinstance(loop, VirtualLoop) and not self._given:
-            self._recorded, self._now = self.position(), loop.time_ns
+        """Count the time of a loop in virtual time (`time_ns`) from now on, unless `now` is injected."""
+        virtual = getattr(asyncio.get_running_loop(), "time_ns", None)
+        if virtual is not None and not self._given:
+            self._recorded, self._now = self.position(), virtual
             if self._anchor is not None:
                 self._anchor = self._now()
 

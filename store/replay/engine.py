@@ -7,14 +7,12 @@ publishing, report. The messages are selected in `plan`, harmful replays are ref
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import Any, Literal, Unpack
 
 from messager.brokers import Broker, Retaining, kind_of
 from messager.errors import MessagerError
@@ -26,28 +24,15 @@ from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
 from ..log.selection import Filters, Selection, selection_of
-from ..queries.comparison.match import Match
 from .clock import Rate, ReplayClock, Timeline, checked_rate, checked_speed
 from .control import Control, Sought, Target
 from .coverage import Coverage
 from .flow_control import FlowControl, Message
 from .guard import Guard
-from .lockstep.cast import Live
-from .lockstep.joining import joined
-from .lockstep.loading import load_recording
-from .lockstep.play import Agents, LiveAgents
-from .lockstep.recording import key
-from .lockstep.run import PATIENCE_S, Lockstep, OnTimeout
-from .lockstep.status import live_status
-from .lockstep.watchdog import Watchdog
 from .plan import Plan, make_plan, prefetched
 from .report import ReplayReport
 from .state import ReplayState
-from .virtual_time import VirtualLoop, run_in_thread
 from .waiting import Waits
-
-if TYPE_CHECKING:
-    from messager import Messager
 
 BATCH_MESSAGES = 500
 STATE_MESSAGES = 10  # of the state of a seek, published together
@@ -81,10 +66,6 @@ class Replay:
     Refusals: a payload for which the broker would disconnect its subscribers, unless `force`; channels that a live
     recorder records into this experiment, unless `into_live` (see `guard`).
 
-    Live agents: `live` are the agents whose messages are expected instead of published ("all": everybody). Their
-    Messagers follow the recorded schedule (`attach`, or MESSAGER_REPLAY in other processes). `match`, `patience` and
-    `on_timeout` are as in `messager_store.replay.lockstep.run.Lockstep`. The report is `report.cast`.
-
     Messages that the broker refuses are counted and named in the report. `dry_run` publishes nothing and names the
     messages that are certain to be refused. `progress` is called with the report whenever it changes.
     """
@@ -109,10 +90,6 @@ class Replay:
         dry_run: bool = False,
         force: bool = False,
         into_live: bool = False,
-        live: Live = None,
-        match: Match | None = None,
-        patience: float = PATIENCE_S,
-        on_timeout: OnTimeout = "continue",
         progress: Progress | None = None,
         clock: ReplayClock | None = None,
         **filters: Unpack[Filters],
@@ -124,15 +101,10 @@ class Replay:
             raise StoreError(f"{max_hold!r} is not a time to hold back: give seconds, more than zero")
         if max_gap is not None and not 0 <= max_gap < math.inf:
             raise StoreError(f"{max_gap!r} is not a gap: give seconds, zero or more")
-        self._refuse_speed(live, paced)
-        if live is not None and (loops != 1 or max_gap is not None):
-            raise StoreError("with live agents, a replay runs once, in lockstep: leave out loops and the maximum gap")
         if chosen.after is not None or chosen.limit is not None or chosen.last_per or chosen.context:
             raise StoreError(
                 "a replay publishes every message of its range: leave out after, limit, last_per and context"
             )
-        if live is not None and not chosen.whole_channels:
-            raise StoreError("a replay with live agents takes all messages of a channel: select by channels only")
         if loops < 0:
             raise StoreError(f"{loops!r} is not a number of loops: give 1 or more, or 0 for no end")
         if wait_for_subscribers and not kind_of(broker.url).reports_subscribers:
@@ -152,14 +124,10 @@ class Replay:
         self._loops = loops
         self._subscribers, self._wait_timeout = wait_for_subscribers, wait_timeout
         self._progress = progress or (lambda report: None)
-        self._live, self._match = live, match
-        self._patience, self._on_timeout = patience, on_timeout
         self._plan: Plan | None = None
-        self.lockstep: Lockstep | None = None
-        """The replay with live agents; known after the first `attach`, or when `run` has begun."""
         self.clock = clock or ReplayClock(speed)
         """Clock of the replay; `control` pauses it, moves it and changes its speed while the replay runs."""
-        self.report = ReplayReport("", paced, dry_run, most)
+        self.report = self._new_report(paced, dry_run, most)
         """Result so far."""
         limit = None if most is None else Rate(most, self.clock)
         self._together = BATCH_MESSAGES if limit is None else min(BATCH_MESSAGES, limit.together)
@@ -171,6 +139,9 @@ class Replay:
         self._coverage = Coverage()
         self._first_ts: int | None = None
         self._started = 0
+
+    def _new_report(self, speed: float | None, dry_run: bool, rate: float | None) -> ReplayReport:
+        return ReplayReport("", speed, dry_run, rate)
 
     async def run(self) -> ReplayReport:
         """Replay and return the report.
@@ -203,10 +174,7 @@ class Replay:
             self.control.begin(plan)
             self._enter(ReplayState.PUBLISHING)
             self._tell()
-            if self.lockstep is not None:
-                await self._in_lockstep(plan, self.lockstep)
-            else:
-                await self._passes(plan)
+            await self._publish_all(plan)
             self._enter(ReplayState.FINISHED)
         except (MessagerError, ReplayRefused) as error:
             if isinstance(error, ReplayRefused) and not self.report.published:
@@ -219,101 +187,11 @@ class Replay:
             self.control.end()
         return self.report
 
-    async def attach(self, messager: Messager, agents: Iterable[Any] | int | str | None = None) -> None:
-        """Let a Messager of this process play these agents, which must be live. Call it before its first message.
-
-        Without `agents`, there must be only one part that no Messager plays. Raises `CastError` and `StoreError`.
-        """
-        await self._planned()
-        if self.lockstep is None:
-            raise StoreError("no agent is live in this replay: give live=[...] or live='all'")
-        self.lockstep.attach(messager, agents)
-
-    async def play(
-        self,
-        agents: Agents,
-        *,
-        virtual_time: bool = False,
-        connected: Callable[[Messager], None] = lambda messager: None,
-    ) -> ReplayReport:
-        """Run with live agents in this process: async functions of a Messager, by the id of their agent.
-
-        With `virtual_time`, agents and replay run in a thread with an event loop whose time jumps to its next timer;
-        the broker must be a `MemoryBroker`, and log hooks are called in that thread (use `RecorderThread`). `connected`
-        is called with each Messager before its function, for example to add a log hook. The functions are cancelled
-        when the replay ends, or the caller is cancelled. Raises as `run` and `attach` do.
-        """
-        if virtual_time and not kind_of(self._broker.url).in_process:
-            raise StoreError("virtual time has no sockets: give the replay a MemoryBroker, or leave out virtual_time")
-        if self._live is None:
-            self._live = [agent for ids in agents for agent in (ids if isinstance(ids, tuple) else (ids,))]
-            self._refuse_speed(self._live, self.report.requested_speed)
-            self.report.requested_speed = None
-        plan = await self._planned()
-        assert self.lockstep is not None
-        await self._guard.refuse_feedback(plan)
-        if not virtual_time:
-            return await self._play(plan, self.lockstep, agents, connected)
-        first = self.lockstep.recording.events[0].ts if self.lockstep.recording.events else None
-        lockstep = self.lockstep
-        return await run_in_thread(lambda: self._play(plan, lockstep, agents, connected), start_ns=first)
-
-    def _refuse_speed(self, live: Live, speed: float | None) -> None:
-        if live is not None and speed not in (1.0, None):
-            raise StoreError(
-                "live agents set the pace: leave out the speed, or limit the messages with a rate (--rate)"
-            )
-
-    async def _play(
-        self, plan: Plan, lockstep: Lockstep, agents: Agents, connected: Callable[[Messager], None]
-    ) -> ReplayReport:
-        await self._broker.connect()
-        loop = asyncio.get_running_loop()
-        clock = loop.clock if isinstance(loop, VirtualLoop) else None
-        exp_id = self._map.to_exp or self.report.exp_id
-        async with LiveAgents(lockstep, self._broker, exp_id, agents, clock=clock, connected=connected):
-            return await self._run(plan)
-
     async def _planned(self) -> Plan:
         """Make the plan once, and put its figures into the report."""
         if self._plan is None:
             self._plan = await self._make_plan()
-            if self._live is not None:
-                await self._cast(self._plan)
         return self._plan
-
-    async def _cast(self, plan: Plan) -> None:
-        """Read the recording, and find what live agents are expected to say."""
-        recording = await load_recording(self._log, plan)
-        self.lockstep = Lockstep(
-            recording,
-            kind_of(self._broker.url),
-            plan.channel_map,
-            live=self._live,
-            match=self._match,
-            patience=self._patience,
-            on_timeout=self._on_timeout,
-            continues=self._selection.until is not None,
-            paused=lambda: self.control.waiting or self.report.state is ReplayState.RATE,
-        )
-        self.lockstep.admit = self.control.admit
-        self.control.fixed_order = "its live agents follow the recorded order"
-        self.control.live = partial(live_status, self.lockstep)
-        self.report.requested_speed = None  # the pace is that of the live agents
-        self.report.cast = self.lockstep.report
-        self.report.planned = sum(1 for entry in recording.messages if key(entry) not in self.lockstep.cast.expected)
-
-    async def _in_lockstep(self, plan: Plan, lockstep: Lockstep) -> None:
-        """Publish the recorded messages between those of live agents."""
-        self._started = time.monotonic_ns()
-        exp_id = self._map.to_exp or self.report.exp_id
-        joining = joined(lockstep, self._broker, exp_id, without_messager=self._subscribers > 0)
-        with Watchdog(self._patience):
-            async with joining as observer, aclosing(lockstep.releases()) as batches:
-                async for batch in batches:
-                    observer.published([plan.message(entry) for entry in batch])
-                    await self._publish(plan, batch, [])
-        self.report.loops = 1
 
     async def _make_plan(self) -> Plan:
         found = self._experiment
@@ -357,7 +235,8 @@ class Replay:
 
         await self._waits.for_subscribers(self._subscribers, self._wait_timeout, count, url)
 
-    async def _passes(self, plan: Plan) -> None:
+    async def _publish_all(self, plan: Plan) -> None:
+        """Publish the messages of the plan in as many passes as `loops` says."""
         while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
             if self.report.loops:
                 await self._guard.refuse_feedback(plan)  # a recorder may have started during the last pass

@@ -102,10 +102,9 @@ class Guard:
     def refuse_unlimited(self) -> None:
         """Refuse unlimited speed without flow control and without a rate."""
         if self.report.requested_rate is None and not self.flow.active:
-            remedy = "" if self.report.cast is not None else ", or give a speed"  # live agents set the pace
             raise ReplayRefused(
                 f"{self.broker.url} does not report what its subscribers have not read yet{self.refusal}, so "
-                f"full speed could disconnect them. Limit the messages per second with --rate{remedy}"
+                "full speed could disconnect them. Limit the messages per second with --rate"
             )
 
 

@@ -11,7 +11,6 @@ from messager import channels
 from messager.errors import PublishError
 
 from ..log.event import Cursor, Event
-from .lockstep.report import CastReport
 from .state import ReplayState
 
 NAMED = 10
@@ -116,8 +115,6 @@ class ReplayReport:
     """Recorded time that was replayed, after `max_gap`."""
     lag: LagHistogram = field(default_factory=LagHistogram, repr=False)
     """Publish time minus due time of each message. Empty at full speed."""
-    cast: CastReport | None = None
-    """Messages of live agents, compared with the recording; None without live agents."""
     channels: dict[str, int] = field(default_factory=dict)
     """Dry run only: messages by channel to publish on."""
 
@@ -200,8 +197,6 @@ class ReplayReport:
                 "max": _ms(self.lag.max if self.lag.count else None),
             },
         }
-        if self.cast is not None:
-            data["live"] = self.cast.to_dict()
         if self.dry_run:
             data["channels"] = self.channels
         return data

@@ -15,9 +15,9 @@ from ..experiments.records import Experiment
 from ..formats.output_file import open_output
 from ..formats.sharing import Sharing
 from ..log.event_log import EventLog
+from ..log.match import Match
 from ..log.selection import Selection
 from ..queries.comparison.compare import compare
-from ..queries.comparison.match import Match
 from ..queries.comparison.result import Comparison, Counts
 from ..queries.comparison.rows import KINDS, AlignedRows
 from ..queries.comparison.shared_paths import shared_paths

@@ -13,10 +13,10 @@ from redis import Redis as sync_redis
 from messager import MemoryBroker, RedisBroker
 from messager.testing import RedisServer
 from messager_store import EventLog, Recorder
-from messager_store.replay import virtual_time
-from messager_store.replay.fork import Fork
-from messager_store.replay.recorder_thread import RecorderThread
-from messager_store.replay.virtual_time import virtual_clock
+from messager_store.lockstep import virtual_time
+from messager_store.lockstep.fork import Fork
+from messager_store.lockstep.recorder_thread import RecorderThread
+from messager_store.lockstep.virtual_time import virtual_clock
 from tests.support import ROOT, forks, until
 from tests.support.forked_program import ForkedProgram
 from tests.support.forking import LEADER, Society, check_fork, recorded

@@ -21,14 +21,14 @@ from messager.brokers import kind_of
 from messager.compat import agentsociety as compat
 from messager.testing import RedisServer
 from messager_store import Event, EventLog
+from messager_store.lockstep import virtual_time
+from messager_store.lockstep.recorder_thread import RecorderThread
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.report import CastReport
+from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.virtual_time import virtual_clock
 from messager_store.log.channel_map import ChannelMap
-from messager_store.queries.comparison.match import Match
-from messager_store.replay import virtual_time
-from messager_store.replay.lockstep.recording import Recording
-from messager_store.replay.lockstep.report import CastReport
-from messager_store.replay.lockstep.run import Lockstep
-from messager_store.replay.recorder_thread import RecorderThread
-from messager_store.replay.virtual_time import virtual_clock
+from messager_store.log.match import Match
 from tests.support import agentsociety_1_3, until
 
 ROUNDS = 3

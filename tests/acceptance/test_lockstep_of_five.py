@@ -21,12 +21,12 @@ from redis import Redis
 from messager import MemoryBroker, Messager, MessageRecord, open_broker
 from messager.brokers import Broker, kind_of
 from messager.testing import RedisServer
-from messager_store import Event, EventLog, Recorder, Replay
+from messager_store import Event, EventLog, LiveReplay, Recorder
+from messager_store.lockstep import virtual_time
+from messager_store.lockstep.play import LiveAgents
+from messager_store.lockstep.recorder_thread import RecorderThread
+from messager_store.lockstep.run import Lockstep
 from messager_store.log.channel_map import ChannelMap
-from messager_store.replay import virtual_time
-from messager_store.replay.lockstep.play import LiveAgents
-from messager_store.replay.lockstep.run import Lockstep
-from messager_store.replay.recorder_thread import RecorderThread
 from tests.support import five, forks, schedules
 from tests.support.five import SEPARATE, SHARED
 
@@ -90,7 +90,7 @@ async def test_all_five_in_one_process_repeat_every_message(
             broker = open_broker(redis.url) if over == "redis" else MemoryBroker()
             exp_id = f"{source}-{over}-{run}"
             async with Recorder(log, exp_id) as recorder:
-                replay = Replay(log, source, broker, live="all", patience=20, to_exp=exp_id)
+                replay = LiveReplay(log, source, broker, live="all", patience=20, to_exp=exp_id)
                 report = await replay.play(
                     five.agents(GROUPS[source]), connected=lambda messager, hook=recorder: messager.add_log_hook(hook)
                 )
@@ -106,7 +106,7 @@ async def test_all_five_in_virtual_time_repeat_every_message(store: str, source:
         then = schedules.said(await schedules.read(log, source), source)
         for run in range(NIGHTLY_RUNS // 4 if nightly else 1):
             sent: list[MessageRecord] = []
-            replay = Replay(log, source, MemoryBroker(), live="all", patience=60)
+            replay = LiveReplay(log, source, MemoryBroker(), live="all", patience=60)
             report = await replay.play(
                 five.agents(GROUPS[source], pace=3.0),
                 virtual_time=True,
@@ -119,7 +119,7 @@ async def test_all_five_in_virtual_time_repeat_every_message(store: str, source:
             assert await _equal(log, exp_id, source)
 
 
-async def _in_virtual_time(source: Replay, store: str, exp_id: str, groups: Groups) -> None:
+async def _in_virtual_time(source: LiveReplay, store: str, exp_id: str, groups: Groups) -> None:
     """Reproduce a recording, and record the reproduction."""
     assert source.lockstep is not None
     recording = source.lockstep.recording

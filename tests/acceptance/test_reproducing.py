@@ -135,7 +135,7 @@ def test_a_fork_repeats_what_is_before_the_mark(folder: Path) -> None:
 
 
 def test_the_fields_of_the_file_with_settings_are_those_of_the_page() -> None:
-    from messager_store.replay.lockstep.settings import Settings
+    from messager_store.lockstep.settings import Settings
 
     table = PAGE.partition("| field | default |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(Settings.__dataclass_fields__)

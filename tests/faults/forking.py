@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from messager import MemoryBroker
 from messager_store import Event, EventLog, Fork, Recorder
+from messager_store.lockstep.recording import Recording, key
 from messager_store.maintenance.verify import verify
-from messager_store.replay.lockstep.recording import Recording, key
 from tests.support.forking import Society, check_fork, recorded
 from tests.support.logs import listed
 

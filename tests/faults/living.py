@@ -16,9 +16,9 @@ from zlib import crc32
 
 from messager import MemoryBroker, Messager, PublishError
 from messager.brokers import open_broker
-from messager_store import EventLog, Fork, Recorder, Replay
+from messager_store import EventLog, Fork, LiveReplay, Recorder
 from messager_store.errors import StoreError
-from messager_store.replay.lockstep.run import LockstepStopped
+from messager_store.lockstep.run import LockstepStopped
 
 from .evidence import number_of
 
@@ -172,7 +172,7 @@ async def around(say: Callable[..., None], store: str, exp: str, broker: str, to
     """
     carrier = open_broker(broker)
     async with EventLog.open(store, create=False) as log:
-        replay = Replay(log, exp, carrier, live=list(LIVE), to_exp=to_exp, patience=patience)
+        replay = LiveReplay(log, exp, carrier, live=list(LIVE), to_exp=to_exp, patience=patience)
         say("ready")
         await together()
         try:

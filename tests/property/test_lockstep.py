@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 from messager import Clock, MemoryBroker, Messager, MessageRecord, channels
 from messager.brokers import kind_of
 from messager_store.errors import StoreError
+from messager_store.lockstep import virtual_time
+from messager_store.lockstep.cast import CastError
+from messager_store.lockstep.play import Agent, LiveAgents
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.run import LiveAgentFailed, Lockstep, LockstepStopped
+from messager_store.lockstep.virtual_time import VirtualClock
 from messager_store.log.event import Event
-from messager_store.replay import virtual_time
-from messager_store.replay.lockstep.cast import CastError
-from messager_store.replay.lockstep.play import Agent, LiveAgents
-from messager_store.replay.lockstep.recording import Recording
-from messager_store.replay.lockstep.run import LiveAgentFailed, Lockstep, LockstepStopped
-from messager_store.replay.virtual_time import VirtualClock
 
 PATIENCE_S = 5.0
 TO_LAST = 20.0

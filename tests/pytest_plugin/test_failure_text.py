@@ -8,8 +8,8 @@ import pytest
 
 from messager_pytest.failure_text import failure
 from messager_pytest.recording_paths import Context
+from messager_store.lockstep.report import CastReport, Divergence, PartReport
 from messager_store.log.event import Event
-from messager_store.replay.lockstep.report import CastReport, Divergence, PartReport
 
 CONTEXT = Context("shop.jsonl", "pytest test_shop.py", patience=5)
 CHANNEL = "exps:shop:agents:7:agent-chat"

@@ -12,10 +12,10 @@ from typing import Any
 from messager import MemoryBroker, Messager
 from messager.brokers import Broker
 from messager_store import Event, EventLog, Fork
+from messager_store.lockstep.cut import closed_cut
+from messager_store.lockstep.recording import Recording, is_subscription
 from messager_store.log.lineage import parent_of
 from messager_store.maintenance.verify import verify
-from messager_store.replay.lockstep.cut import closed_cut
-from messager_store.replay.lockstep.recording import Recording, is_subscription
 from tests.support.logs import listed
 
 AT = "mark:phase#3"

@@ -11,12 +11,12 @@ from typing import Any
 from messager import MemoryBroker, Messager, channels
 from messager.brokers import kind_of
 from messager.record import SUBSCRIBED, MessageRecord
+from messager_store.lockstep import virtual_time
+from messager_store.lockstep.play import LiveAgents
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.report import CastReport
+from messager_store.lockstep.run import Lockstep
 from messager_store.log.event import Event
-from messager_store.replay import virtual_time
-from messager_store.replay.lockstep.play import LiveAgents
-from messager_store.replay.lockstep.recording import Recording
-from messager_store.replay.lockstep.report import CastReport
-from messager_store.replay.lockstep.run import Lockstep
 
 Agent = Callable[[Messager], Awaitable[Any]]
 MEMORY = kind_of(MemoryBroker.url)

@@ -23,8 +23,8 @@ from ..output import facts, note, print_json
 from ..progress import Progress
 
 if TYPE_CHECKING:
+    from ...lockstep.fork_report import ForkReport
     from ...log.event import Cursor
-    from ...replay.fork_report import ForkReport
 
 
 @click.command()
@@ -98,9 +98,9 @@ async def command(
 
     POINT is a time, an offset, a cursor or mark:NAME, as for `messager events`.
     """
-    from ...replay.fork import Fork
-    from ...replay.lockstep.run import LiveAgentFailed, LockstepStopped
-    from ...replay.lockstep.run_key import who_needs_it
+    from ...lockstep.fork import Fork
+    from ...lockstep.run import LiveAgentFailed, LockstepStopped
+    from ...lockstep.run_key import who_needs_it
 
     match = given_match(ignore, shape, tolerance, bytes_only)
     stopped: str | None = None

@@ -56,6 +56,7 @@ async def command(
     Exit code 1 if something of a part was not copied: it is damaged, differs from what was gathered before, or may be
     another experiment with the same exp_id. Events that the store has already are not compared again.
     """
+    from ...queries.index import index_or_warn
     from ...recording.gather import GatheredExperiment, gather
 
     refused: list[GatheredPart] = []
@@ -67,6 +68,8 @@ async def command(
                 progress.clear()
                 if isinstance(done, GatheredExperiment):
                     experiments.append(done)
+                    if not dry_run:
+                        await index_or_warn(log, await log.experiment(done.exp_id))
                     if not as_json:
                         _show(done, dry_run)
                 else:

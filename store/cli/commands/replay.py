@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -108,8 +110,9 @@ async def command(
     In a terminal, keys control the replay: space pauses and resumes, s publishes one message, the arrow keys move by
     5 s and 1 min of recorded time, + and - change the speed, q ends the replay and ? lists the keys.
     """
+    from ...lockstep.live_replay import LiveReplay, cast_of
+    from ...lockstep.run_key import who_needs_it
     from ...replay import Replay, checked_rate, checked_speed
-    from ...replay.lockstep.run_key import who_needs_it
 
     reason = "a replay publishes every message of its range: leave it out"
     filters.refuse("after", "limit", "last_per", "context", reason=reason)
@@ -127,7 +130,9 @@ async def command(
                 )
                 note(who_needs_it(exp_id))
         with ReplayProgress(subscribers=subscribers, quiet=dry_run) as progress:
-            replay = Replay(
+            live = await given_live(log, of, _seconds, **lives)
+            made: Callable[..., Replay] = partial(LiveReplay, **live) if live else Replay
+            replay = made(
                 log,
                 of,
                 carrier,
@@ -144,7 +149,6 @@ async def command(
                 dry_run=dry_run,
                 force=force,
                 into_live=into_live,
-                **await given_live(log, of, _seconds, **lives),
                 progress=progress,
             )
             try:
@@ -158,15 +162,16 @@ async def command(
                     progress.clear()
                     show_stopped(report, as_json)
     note_where(selection)
+    cast = cast_of(report)
     if as_json:
         print_json(report.to_dict())
     else:
         show_report(report, waited=subscribers > 0)
-        if report.cast is not None and not dry_run:
-            show_cast(report.cast)
-        elif report.cast is not None:
+        if cast is not None and not dry_run:
+            show_cast(cast)
+        elif cast is not None:
             click.echo("live agents  a dry run compares nothing: their messages are expected, not published")
-    if report.failed or (report.cast is not None and not report.cast.equal):
+    if report.failed or (cast is not None and not cast.equal):
         raise click.exceptions.Exit(1)
 
 

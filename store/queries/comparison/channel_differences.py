@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Literal
 
 from ...log.event import Cursor, Event
+from ...log.match import Match
 from .canonical import Canonical
 from .channel_tails import ChannelTails, Tail
-from .match import Match
 from .rows import AlignedRows
 from .sequence_alignment import align, gaps
 from .side import Side

@@ -16,13 +16,13 @@ from ...experiments.records import Experiment
 from ...log.channel_map import ChannelMap
 from ...log.event import Event
 from ...log.event_log import EventLog
+from ...log.match import Match
 from ...log.messages import ON_THE_WIRE
 from ...log.selection import Filters, Selection
 from .absent_paths import AbsentPaths
 from .canonical import Canonical
 from .channel_differences import ChannelDifferences, Place, differences_of
 from .channel_tails import ChannelTails, Content
-from .match import Match
 from .result import ChannelCounts, Comparison, Counts, Difference
 from .rows import AlignedRows
 from .side import EitherSpelling, Side, comparable, exp_ids_apart, parts_of, spelt_apart

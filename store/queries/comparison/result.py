@@ -7,9 +7,9 @@ from html import escape
 from typing import Any
 
 from ...log.event import Event
+from ...log.match import Match, ValueDifference
 from ...text import plural, safe
 from .channel_differences import Kind
-from .match import Match, ValueDifference
 from .similarity import grams, similarity
 from .text_diff import LEAD, LONGEST, common_prefix, shortened
 

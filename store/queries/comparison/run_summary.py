@@ -14,12 +14,12 @@ from ...experiments.records import Experiment
 from ...log.channel_map import ChannelMap
 from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
+from ...log.match import Match
 from ...log.selection import Filters, Selection
 from ..index import index_or_warn
 from ..percentiles import percentiles
 from ..replies import Replies, Reply
 from .canonical import Canonical
-from .match import Match
 from .side import EitherSpelling, Side, comparable, exp_ids_apart, spelt_apart
 
 __all__ = ["PairFigures", "RunFigures", "RunsSummary", "summarise"]

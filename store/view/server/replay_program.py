@@ -13,12 +13,14 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from messager.brokers import open_broker
 from messager.errors import MessagerError
 
 from ...errors import StoreError
+from ...lockstep.live_replay import LiveReplay, cast_of
 from ...log.event_log import EventLog
 from ...replay import ControlSocket, Replay, ReplayReport, ReplayState
 from ...text import plural
@@ -29,7 +31,8 @@ async def replay(work: dict[str, Any]) -> int:
     async with EventLog.open(work["store"], create=False) as log:
         broker = open_broker(work["broker"])
         try:
-            replay = Replay(log, work["exp_id"], broker, to_exp=work["to_exp"], live=work["live"])
+            made = Replay if work["live"] is None else partial(LiveReplay, live=work["live"])
+            replay = made(log, work["exp_id"], broker, to_exp=work["to_exp"])
             replay.control.pause()
             running = asyncio.create_task(replay.run())
             _cancel_at_end_of_input(running)
@@ -44,7 +47,8 @@ async def replay(work: dict[str, Any]) -> int:
                     print(line)
         finally:
             await broker.close()
-    equal = replay.report.cast is None or replay.report.cast.equal
+    cast = cast_of(replay.report)
+    equal = cast is None or cast.equal
     return 0 if equal and not replay.report.failed else 1
 
 
@@ -68,12 +72,12 @@ def result(report: ReplayReport) -> Iterator[str]:
     for one in report.failures:
         count = plural(one.messages, "message")
         yield f"{one.outcome}: {one.channel} ({count} from {one.first} on): {one.reason}"
-    if report.cast is not None:
+    if (cast := cast_of(report)) is not None:
         names = ("matched", "different", "missing", "late", "early", "unexpected")
-        counts = [f"{number:,} {name}" for name in names if (number := report.cast.total(name))]
-        verdict = "equal" if report.cast.equal else "different"
-        yield f"live agents {verdict}: {report.cast.total('expected'):,} expected, {', '.join(counts) or 'none said'}"
-        yield from report.cast.notes
+        counts = [f"{number:,} {name}" for name in names if (number := cast.total(name))]
+        verdict = "equal" if cast.equal else "different"
+        yield f"live agents {verdict}: {cast.total('expected'):,} expected, {', '.join(counts) or 'none said'}"
+        yield from cast.notes
 
 
 def main() -> None:

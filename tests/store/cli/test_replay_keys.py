@@ -24,7 +24,7 @@ import pytest
 
 from messager import MemoryBroker
 from messager.testing import RedisServer, redis_server
-from messager_store import EventLog, Replay
+from messager_store import EventLog, LiveReplay, Replay
 from messager_store.cli.replay_keys import ReplayKeys
 from messager_store.cli.replay_output import ReplayProgress
 from tests.store.replay.test_control import seconds_apart
@@ -164,7 +164,7 @@ async def test_plus_is_never_slower_and_minus_never_faster(speed: float, slower:
 async def test_keys_that_a_replay_with_live_agents_refuses_say_so_and_are_not_in_its_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    replay = Replay(None, "e1", MemoryBroker(), live="all")  # type: ignore[arg-type]
+    replay = LiveReplay(None, "e1", MemoryBroker(), live="all")  # type: ignore[arg-type]
     replay.control.fixed_order, replay.report.requested_speed = "its live agents follow the recorded order", None
     ended = asyncio.create_task(asyncio.sleep(0))
     await ended

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from messager import MemoryBroker, Messager
-from messager_store import EventLog, Recorder, Replay
+from messager_store import EventLog, LiveReplay, Recorder
 from messager_store.errors import StoreError
+from messager_store.lockstep import virtual_time
+from messager_store.lockstep.recorder_thread import RecorderThread
 from messager_store.recording import auto_recorder
-from messager_store.replay import virtual_time
-from messager_store.replay.recorder_thread import RecorderThread
 from tests.store.recording.test_auto_recorder import said, say
 
 
@@ -35,7 +35,7 @@ def test_in_virtual_time_nothing_is_recorded_and_one_line_names_the_recorder_tha
     virtual_time.run(run())
     assert capsys.readouterr().err == (
         "messager: e1 is not recorded: MESSAGER_STORE does not record in virtual time. Add a RecorderThread (of "
-        "messager_store.replay.recorder_thread) as a log hook\n"
+        "messager_store.lockstep.recorder_thread) as a log hook\n"
     )
     assert not Path(f"{store}-spool").exists()
 
@@ -70,9 +70,9 @@ async def test_a_replay_in_one_process_is_not_recorded_into_what_it_replays(stor
     of = await log.experiment("e1")
     before = len(await log.recorders(of))
     with pytest.raises(StoreError, match=r"^e1 cannot be replayed into itself: .*`to_exp`.*unset MESSAGER_STORE") as no:
-        await Replay(log, "e1", MemoryBroker()).play({1: repeats})
+        await LiveReplay(log, "e1", MemoryBroker()).play({1: repeats})
     assert "\n" not in str(no.value) and len(await log.recorders(of)) == before
-    await Replay(log, "e1", MemoryBroker(), to_exp="e2").play({1: repeats})
+    await LiveReplay(log, "e1", MemoryBroker(), to_exp="e2").play({1: repeats})
     assert await said(store, "e2") == [1] and await said(store) == [1]
 
 
@@ -80,6 +80,6 @@ async def test_a_replay_in_virtual_time_is_not_recorded_and_so_not_refused(
     log: EventLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await recorded(log)
-    report = await Replay(log, "e1", MemoryBroker()).play({1: repeats}, virtual_time=True)
+    report = await LiveReplay(log, "e1", MemoryBroker()).play({1: repeats}, virtual_time=True)
     assert report.cast is not None and report.cast.equal
     assert "e1 is not recorded: MESSAGER_STORE does not record in virtual time." in capsys.readouterr().err

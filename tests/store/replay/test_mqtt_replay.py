@@ -20,7 +20,7 @@ from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.selection import Selection
 from messager_store.queries.comparison.compare import compare
-from messager_store.recording.closing import close
+from messager_store.queries.index import index
 from messager_store.recording.tap import Tap
 from messager_store.replay import ChannelMap
 from tests.support import MESSAGER, Proxy, messager, until
@@ -327,7 +327,7 @@ async def test_a_retained_copy_is_no_delivery_of_what_was_sent(log: EventLog) ->
         recorder.after(MessageRecord("sent", now, "c", b"x"))
         recorder.after(MessageRecord("received", now + 1_000, "c", b"x", meta={"retained": True}))
         recorder.after(MessageRecord("received", now + 2_000, "c", b"x"))
-    await close(log, await log.experiment("e1"))
+    await index(log, await log.experiment("e1"))
     async with log.database.reading() as connection:
         rows = (await connection.execute(text("SELECT received_at FROM delivery"))).scalars().all()
     assert rows == [now + 2_000]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from messager_store import Counts, Event, EventLog, Experiment, NewEvent, Selection, StoreError, count, redact
+from messager_store.db import derived
 from messager_store.log import activity_summary
 from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.queries import side_tables
 from messager_store.queries.counting import activity_sums
 from messager_store.queries.counting.timeline import Stretch
 from messager_store.queries.index import index
@@ -239,7 +239,7 @@ async def test_a_redaction_meanwhile_is_noticed(log: EventLog, monkeypatch: pyte
     async def then_cleared(*arguments: Any, **options: Any) -> bool:
         done = await original(*arguments, **options)
         async with log.database.writing() as connection:
-            await side_tables.clear(connection, of.id, [row.id for row in await log.recorders(of)])
+            await derived.clear(connection, of.id, [row.id for row in await log.recorders(of)])
         return done
 
     monkeypatch.setattr(activity_sums, "index_or_warn", then_cleared)

@@ -8,6 +8,7 @@ import pytest
 
 from messager_store import EventLog, NewEvent
 from messager_store.errors import RecorderFenced, StoreError
+from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from messager_store.recording.draining import drain
 from messager_store.recording.gather import gather
@@ -154,6 +155,7 @@ async def test_a_sending_and_its_reception_meet(
         await close(part, its)
     for url in urls[:2]:
         await gathered(log, url)
+    await index(log, await log.experiment("e1"))
     assert sql(store, "SELECT received_at FROM message") == [(NOW + 9,)]
 
 

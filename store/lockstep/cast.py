@@ -1,0 +1,272 @@
+"""Cast: which recorded messages live agents are to say, and which are published from the recording.
+
+A message belongs to the Messager that sent it. Senders are needed only to cast some of the agents of one Messager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from messager import channels
+
+from ..errors import StoreError
+from ..log.event import Event
+from .recording import Recording, given_sender, is_subscription, key, retracted
+from .schedule import Key, Part, Reception, Saying
+from .unrecorded import add_unrecorded
+
+Live = Iterable[Any] | int | str | None
+"""Agents that are live, by id with its JSON type; "all" is everybody, None nobody."""
+Wire = Callable[[str], bytes]
+"""Channel on which messages of a recorded channel are published."""
+
+
+class CastError(StoreError):
+    """The cast cannot be played with this recording. The text says what would make it possible."""
+
+
+@dataclass(slots=True)
+class Cast:
+    """Parts of live agents, and the recorded messages between them."""
+
+    parts: list[Part]
+    expected: dict[Key, tuple[Part, Saying]] = field(default_factory=dict)
+    """Messages that live agents are to say, by event."""
+    without_sender: int = 0
+    """Messages of unknown senders and Messagers. They are published from the recording."""
+
+    @property
+    def exact(self) -> bool:
+        """True if the recording tells for every part what was heard."""
+        return all(part.exact for part in self.parts)
+
+    def parts_of(self, agents: Iterable[Any] | int | str | None, taken: Container[str]) -> list[Part]:
+        """Return the part that a Messager of these agents plays, or all of theirs in a recording without Messagers.
+
+        `taken` are the keys of parts that others play. Without `agents`, only one part may be left. Raises `CastError`
+        if no part fits, or if they did not share a Messager.
+        """
+        left = [part for part in self.parts if part.key not in taken]
+        named = "; ".join(part.label for part in left) or "none"
+        if agents is None:
+            if len(left) == 1:
+                return left
+            raise CastError(f"name the agents of this Messager: the parts that are left are {named}")
+        wanted = [agents] if isinstance(agents, int | str) else list(agents)
+        fitting = [part for part in left if any(among(agent, part.agents) for agent in wanted)]
+        fitting = fitting or [part for part in left if not part.agents and subscribed_for(part.patterns, wanted)]
+        if not fitting:
+            raise CastError(f"no part is left for {wanted!r}: the parts that are left are {named}")
+        if len(fitting) > 1 and not any(part.exact for part in fitting):
+            return fitting
+        if fitting[0].agents and not all(among(agent, fitting[0].agents) for agent in wanted):
+            raise CastError(f"agents {wanted!r} did not share a Messager in the recording: attach a Messager for each")
+        return fitting[:1]
+
+    def join(self, parts: list[Part]) -> Part:
+        """Join the parts of agents that share a live Messager, in a recording without Messagers; return the first."""
+        first, *others = parts
+        for part in others:
+            first.joined += [part.key, *part.joined]
+            first.agents += part.agents
+            first.sayings += part.sayings
+            self.parts.remove(part)
+        first.sayings.sort(key=lambda saying: saying.event.cursor)
+        first.number()
+        for saying in first.sayings:
+            self.expected[key(saying.event)] = first, saying
+        return first
+
+
+def make_cast(recording: Recording, live: Live, wire: Wire) -> Cast:
+    """Return the cast of a replay.
+
+    An agent that says nothing is live if the recording shows its Messager, or messages to it; nothing is expected then.
+
+    Raises `CastError` if an agent is not in the recording, or if a Messager is partly live and some of its messages
+    have no sender.
+    """
+    wanted = _wanted(live)
+    parts = [*_exact_parts(recording, wanted, wire), *_weak_parts(recording, wanted, wire)]
+    if wanted != "all":
+        parts += _silent_parts(recording, wanted, parts)
+        known = [agent for part in parts for agent in part.agents]
+        for agent in wanted:
+            if not among(agent, known):
+                raise CastError(_unknown(recording, agent))
+    add_unrecorded(recording, parts)
+    cast = Cast(parts)
+    for part in parts:
+        for saying in part.sayings:
+            cast.expected[key(saying.event)] = part, saying
+    redacted = {key(entry) for entry in recording.events if entry.redacted}
+    for part in parts:  # redacted messages are not published
+        part.receptions = [one for one in part.receptions if one.origin not in redacted or one.source in cast.expected]
+        part.number()
+    cast.without_sender = sum(1 for entry in recording.messages if entry.messager is None and entry.from_id is None)
+    return cast
+
+
+def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire: Wire) -> Iterable[Part]:
+    """Yield the parts of Messagers whose schedule was recorded."""
+    undone = retracted(recording.events)
+    by_messager: dict[str, list[Event]] = {}
+    for entry in recording.events:
+        if entry.messager is not None:
+            by_messager.setdefault(entry.messager, []).append(entry)
+    patterns = recording.patterns()
+    silent = {} if wanted == "all" else _silent(recording, wanted, by_messager, patterns)
+    chosen: dict[str, Part] = {}
+    for messager, events in by_messager.items():
+        said = [entry for entry in events if _is_saying(entry)]
+        agents = _distinct(entry.from_id for entry in said) + silent.get(messager, [])
+        live = agents if wanted == "all" else [agent for agent in agents if among(agent, wanted)]
+        if wanted != "all" and not live:
+            continue
+        if len(live) < len(agents):
+            _check_senders(messager, said, live)
+            said = [entry for entry in said if among(entry.from_id, live)]
+        exact = all(entry.arrival is not None for entry in said)
+        subscribed = patterns.get(messager, [])
+        part = Part(messager, live, exact, subscribed, list(map(wire, subscribed)))
+        for entry in said:
+            one = Saying(entry, wire(entry.channel or ""), given_sender(entry), entry.arrival or 0)
+            if key(entry) in undone:
+                one.event = replace(entry, kind="failed")
+            part.sayings.append(one)
+        part.marks = [entry for entry in events if entry.kind == "mark" and not is_subscription(entry)]
+        chosen[messager] = part
+    sources = recording.sources(set(chosen))
+    sent: dict[str | None, list[Event]] = {}
+    for entry in recording.messages:
+        if entry.kind == "sent":
+            sent.setdefault(entry.channel, []).append(entry)
+    for messager, part in chosen.items():
+        received = [one for one in by_messager[messager] if one.kind == "received" and one.arrival is not None]
+        received.sort(key=lambda entry: entry.arrival or 0)
+        part.receptions = [
+            Reception(one.arrival or 0, wire(one.channel or ""), one.payload, key(one), sources.get(key(one)))
+            for one in received
+        ]
+        known = {one.source for one in part.receptions}
+        part.not_received = [
+            (wire(entry.channel or ""), entry.payload)
+            for name in dict.fromkeys(one.channel for one in received)
+            for entry in sent.get(name, ())
+            if key(entry) not in known
+        ]
+        yield part
+
+
+def _silent(
+    recording: Recording, wanted: list[Any], by_messager: dict[str, list[Event]], patterns: dict[str, list[str]]
+) -> dict[str, list[Any]]:
+    """Return the wanted agents that say nothing, by the Messager that has their name or their subscriptions."""
+    speakers = _distinct(entry.from_id for entry in recording.events if _is_saying(entry))
+    talking = {entry.messager for entry in recording.events if _is_saying(entry)}
+    found: dict[str, list[Any]] = {}
+    for agent in wanted:
+        if str(agent) in map(str, speakers):  # in channels, 3 is also "3"
+            continue
+        own = [name for name in by_messager if subscribed_for(patterns.get(name, []), [agent])]
+        own = [name for name in by_messager if name == f"agent {agent}"] or sorted(own, key=lambda one: one in talking)
+        if own:
+            found.setdefault(own[0], []).append(agent)
+    return found
+
+
+def _silent_parts(recording: Recording, wanted: list[Any], parts: Iterable[Part]) -> list[Part]:
+    """Return parts without messages for agents without a known Messager that messages were sent to."""
+    known = {str(agent) for part in parts for agent in part.agents}
+    return [
+        Part(f"agent {agent!r}", [agent], False, [])
+        for agent in _distinct(wanted)
+        if str(agent) not in known | {str(entry.from_id) for entry in recording.messages}
+        and any(among(agent, [entry.to_id]) or subscribed_for([entry.channel], [agent]) for entry in recording.events)
+    ]
+
+
+def subscribed_for(patterns: Iterable[str | None], agents: Iterable[Any]) -> bool:
+    """Return whether one of these patterns is on a channel of one of these agents."""
+    parsed = [channels.parse(pattern) for pattern in patterns if pattern]
+    wanted = {str(agent) for agent in agents}
+    return any(one is not None and str(one.agent_id) in wanted for one in parsed)
+
+
+def _weak_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire: Wire) -> Iterable[Part]:
+    """Yield a part for each live agent of a recording without Messagers. `heard` is the place in replay order."""
+    parts: dict[str, Part] = {}
+    for place, entry in enumerate(recording.messages, 1):
+        if (
+            entry.messager is not None
+            or entry.from_id is None
+            or (wanted != "all" and not among(entry.from_id, wanted))
+        ):
+            continue
+        name = f"agent {entry.from_id!r}"
+        part = parts.get(name)
+        if part is None:
+            part = parts[name] = Part(name, [entry.from_id], False, [])
+        part.sayings.append(Saying(entry, wire(entry.channel or ""), given_sender(entry), place - 1))
+    yield from parts.values()
+
+
+def weak_receptions(recording: Recording, wire: Wire, hears: Callable[[bytes], int]) -> list[Reception]:
+    """Return what a Messager receives if it gets every message on its channels, numbered by place in replay order.
+
+    `hears` returns how many copies it gets of a message on a channel.
+    """
+    found = []
+    for place, entry in enumerate(recording.messages, 1):
+        channel = wire(entry.channel or "")
+        for _ in range(hears(channel)):
+            found.append(Reception(place, channel, entry.payload, key(entry), key(entry)))
+    return found
+
+
+def _is_saying(entry: Event) -> bool:
+    """Return True for an attempt to send; the outcome of a `sent` intent is not another one."""
+    return entry.kind in ("sent", "blocked") or (entry.kind == "failed" and entry.cause is None)
+
+
+def _check_senders(messager: str, said: list[Event], live: list[Any]) -> None:
+    unnamed = [entry for entry in said if entry.from_id is None]
+    if unnamed:
+        raise CastError(
+            f"{len(unnamed)} messages of the Messager {messager[:8]} have no sender (the first is {unnamed[0].cursor} "
+            f"on {unnamed[0].channel}), so it is unknown which of them agent {live[0]!r} said. Cast all agents of this "
+            "Messager, or record with a rule that finds the sender in the payload, such as Recorder(sender=['from'])"
+        )
+
+
+def _unknown(recording: Recording, agent: Any) -> str:
+    known = _distinct(entry.from_id for entry in recording.events if entry.kind in ("sent", "received"))
+    shown = ", ".join(repr(one) for one in known[:10]) or "none: no message has a sender"
+    more = ", ..." if len(known) > 10 else ""
+    return f"agent {agent!r} says nothing in {recording.exp_id}. Its senders are {shown}{more}"
+
+
+def _wanted(live: Live) -> list[Any] | Literal["all"]:
+    if live is None:
+        return []
+    if isinstance(live, str):
+        return "all" if live == "all" else [live]
+    return [live] if isinstance(live, int) else list(live)
+
+
+def _distinct(agents: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    seen: set[tuple[type, str]] = set()
+    for agent in agents:
+        mark = (type(agent), repr(agent))
+        if agent is not None and mark not in seen:
+            seen.add(mark)
+            found.append(agent)
+    return found
+
+
+def among(agent: Any, listed: Iterable[Any]) -> bool:
+    """Return whether an id is one of these, with its JSON type: 5 is not "5"."""
+    return any(type(agent) is type(one) and agent == one for one in listed)

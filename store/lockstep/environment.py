@@ -1,0 +1,394 @@
+"""Lockstep across processes: with `MESSAGER_REPLAY` set, every Messager takes its part of the schedule from the log.
+
+`messager` finds `begin` as an entry point of the group `messager.gates`. There is no coordinator: the gates are local,
+and the only thing that live programs tell each other is which of them are subscribed (`announcing`). A Messager finds
+the recorded Messager it stands for by its subscriptions, then by its senders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from messager import channels
+from messager.brokers import Broker, kind_of
+from messager.errors import MessagerError
+from messager.gate import Gated
+from messager.hooks import LogHook, say
+from messager.record import MessageRecord
+
+from ..errors import StoreError, StoreUnavailable
+from ..experiments import registry
+from ..experiments.records import Experiment
+from ..log.channel_map import ChannelMap
+from ..log.event import Cursor
+from ..log.event_log import EventLog
+from ..log.lineage import PREFIX, STOPPED, parent_of
+from ..log.selection import Selection
+from ..replay.plan import make_plan
+from ..text import plural
+from .announcing import Announcing, is_announcement
+from .cut import closed_cut
+from .divergence_text import short_lines
+from .gate import ScheduleGate
+from .loading import load_recording
+from .prefix import PrefixLockstep
+from .report import KEPT, first_of
+from .run import Lockstep
+from .schedule import Part
+from .settings import AGENTS, VARIABLE, Settings
+
+_runs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Run]]] = WeakKeyDictionary()
+"""Replays of this process, by event loop and exp_id of their Messagers."""
+_CLOSED = "its Messager was closed before its last message, and goes on if the same Messager is opened again"
+
+
+async def begin(messager: Gated) -> LateGate:
+    """Return the gate of a Messager. Raises `StoreError` if the schedule cannot be read."""
+    loop = asyncio.get_running_loop()
+    runs = _runs.setdefault(loop, {})
+    known = runs.get(messager.exp_id)
+    if known is not None and known.done():
+        if known.cancelled() or known.exception():
+            known = None
+        elif (before := known.result()).ended:
+            before.say_what_is_left()
+            known = None
+    if known is None:
+        known = runs[messager.exp_id] = loop.create_task(_load(messager))
+    run = await asyncio.shield(known)
+    run.brokers.append(messager.broker)
+    return LateGate(run, messager)
+
+
+async def _load(messager: Gated) -> Run:
+    settings = Settings.from_environment()
+    assert settings.store is not None
+    async with EventLog.open(settings.store, create=False) as log:
+        of = await log.experiment(settings.experiment)
+        if of.exp_id == messager.exp_id and os.environ.get("MESSAGER_STORE"):
+            raise StoreError(
+                f"the recording {of.exp_id} cannot be replayed into itself: give the live Messagers another exp_id, or "
+                "unset MESSAGER_STORE"
+            )
+        plan = await make_plan(
+            log,
+            of,
+            Selection(),
+            channel_map=ChannelMap(settings.map, messager.exp_id),
+            broker_url=messager.broker.url,
+            keep_names=False,
+        )
+        recording = await load_recording(log, plan)
+        cursor = await _fork_cursor(log, of, messager.exp_id)
+    kind, wire = kind_of(messager.broker.url), plan.channel_map
+    cast: dict[str, Any] = {"live": settings.live, "match": settings.match, "patience": settings.patience}
+    if cursor is None:
+        return Run(settings, Lockstep(recording, kind, wire, on_timeout=settings.on_timeout, **cast), messager)
+    prefix = PrefixLockstep(recording, closed_cut(recording, cursor).keys, kind, wire, **cast)
+    prefix.expect_others()
+    return Run(settings, prefix, messager)
+
+
+async def _fork_cursor(log: EventLog, of: Experiment, exp_id: str) -> Cursor | None:
+    """Return where the prefix ends if the live experiment is a fork of the recording; None if it is not.
+
+    The fork is in the store that is recorded into, or in that of the recording. Raises `StoreError` if it was forked
+    from another experiment of the same exp_id.
+    """
+    fork = await registry.by_exp_id(log.database, exp_id)
+    target = os.environ.get("MESSAGER_STORE")
+    if target is not None and (fork is None or parent_of(fork) is None):
+        with contextlib.suppress(StoreUnavailable):  # the recorder will create it
+            async with EventLog.open(target, create=False) as other:
+                fork = await registry.by_exp_id(other.database, exp_id)
+    parent = None if fork is None else parent_of(fork)
+    if fork is None or parent is None or parent.exp_id != of.exp_id:
+        return None
+    if (state := str(fork.meta.get(PREFIX))).startswith(STOPPED):
+        raise StoreError(f"the fork {exp_id} is not continued ({state}): fork {of.exp_id} again, with a new exp_id")
+    cursor = parent.position({row.uuid: row.ordinal for row in await log.recorders(of)})
+    if cursor is None:
+        raise StoreError(
+            f"{exp_id} was forked from another recording of {of.exp_id} than that in {log.location}. Name the store of "
+            "its parent, as `store` in the file of MESSAGER_REPLAY"
+        )
+    return cursor
+
+
+class Run:
+    """One replay, as the Messagers of this process see it."""
+
+    def __init__(self, settings: Settings, lockstep: Lockstep, messager: Gated) -> None:
+        self.settings = settings
+        self.lockstep = lockstep
+        self.brokers: list[Broker] = []
+        """Those of the Messagers that are connected."""
+        self.ended = False
+        self._exp_id = messager.exp_id
+        self._announcing = Announcing(
+            messager.broker,
+            messager.exp_id,
+            lockstep.presence,
+            kind_of(messager.broker.url),
+            failed=lambda error: say(str(error)),
+            note=say,
+        )
+        if isinstance(lockstep, PrefixLockstep):
+            lockstep.stop_together(self._announcing)
+        if settings.live == "all" and not isinstance(lockstep, PrefixLockstep):
+            self._say_recorded()
+
+    def candidates(self, patterns: Sequence[str], sender: Any) -> list[Part]:
+        """Return the parts that a Messager with these subscriptions and this sender (None: unknown) may stand for."""
+        free = [part for part in self.lockstep.cast.parts if part.key not in self.lockstep.gates]
+        if (agents := self.settings.agents) is not None:
+            free = [part for part in free if any(_same(one, agent) for one in part.agents for agent in agents)]
+        subscribed = {channels.encode(pattern) for pattern in patterns}
+        fitting = [part for part in free if part.exact and set(map(self.lockstep.wire, part.patterns)) == subscribed]
+        own = {parsed.agent_id for pattern in patterns if (parsed := channels.parse(pattern)) is not None}
+        fitting = fitting or [part for part in free if any(_same(one, agent) for one in part.agents for agent in own)]
+        if sender is not None:
+            fitting = [part for part in fitting or free if any(_same(one, sender) for one in part.agents)]
+        return fitting or (free if len(free) == 1 and agents is not None else [])
+
+    def why_none(self) -> str:
+        """Return what would let a Messager without a part have one."""
+        cast = self.lockstep.cast.parts
+        known = ", ".join(part.label for part in cast[:10]) or "no live agents"
+        if (agents := self.settings.agents) is not None and not any(
+            _same(one, agent) for part in cast for one in part.agents for agent in agents
+        ):
+            return f"{AGENTS} is {', '.join(map(str, agents))}; the recording has {known}."
+        taken = [part.label for part in cast if part.key in self.lockstep.gates]
+        if taken:
+            return (
+                f"{AGENTS}=ID names the agents that it plays; other Messagers of this process play {', '.join(taken)}."
+                + "".join(f" {gate.part.label}: {_CLOSED}." for gate in self._left())
+            )
+        return f"{AGENTS}=ID names the agents that it plays; the recording has {known}."
+
+    def may_subscribe_to_more(self, patterns: Sequence[str]) -> bool:
+        """Return whether a recorded Messager that is free had these subscriptions and more: they may still come."""
+        subscribed = {channels.encode(pattern) for pattern in patterns}
+        free = [part for part in self.lockstep.cast.parts if part.key not in self.lockstep.gates]
+        return any(subscribed < set(part.covered) for part in free)
+
+    def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
+        """Give a Messager a part, or the parts of several agents of a recording without Messagers."""
+        gate = self.lockstep.take(messager, parts)
+        part = gate.part
+        named = "" if part.exact else " (what was heard is not recorded, so the order of the replay is used)"
+        say(f"a Messager of {messager.exp_id} plays {part.label} of {self.lockstep.recording.exp_id}{named}")
+        return gate
+
+    async def announce(self, gate: ScheduleGate) -> None:
+        """Tell the other live programs what a Messager is subscribed to."""
+        for name in (gate.part.key, *gate.part.joined):
+            await self._announcing.announce(name, gate.patterns)
+
+    async def left(self, gate: ScheduleGate | None, broker: Broker) -> None:
+        """Note that a Messager is closed."""
+        if gate is not None and not gate.open:
+            with contextlib.suppress(MessagerError):  # the others wait for it in vain, until patience ends
+                await self.announce(gate)
+        self.brokers.remove(broker)
+        if self.brokers:
+            await self._announcing.use(self.brokers[0])  # the Messager may close its own
+        else:
+            self.ended = True
+            self.lockstep.leave()
+            await self._announcing.close()
+
+    def returned(self, gate: ScheduleGate | None, broker: Broker) -> None:
+        """Note that a Messager was opened again: it goes on at its place."""
+        if not self.brokers:
+            self._announcing.broker = broker
+        self.brokers.append(broker)
+        self.ended = False
+        self.lockstep.come_back()
+        if gate is not None and (following := gate.next_saying) is not None:
+            say(
+                f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.number + 1} of "
+                f"{len(gate.part.sayings)} on. What was published while it was closed is lost"
+            )
+
+    def say_what_is_left(self) -> None:
+        """Say which schedules were not played to their end."""
+        for gate in self._left():
+            say(f"a new replay of {self.lockstep.recording.exp_id} begins. {gate.part.label}: {_CLOSED}")
+
+    def _left(self) -> list[ScheduleGate]:
+        """Return the gates of closed Messagers that have not said everything."""
+        return [gate for gate in self.lockstep.gates.values() if gate.closed and gate.next_saying is not None]
+
+    def _say_recorded(self) -> None:
+        """Say that nobody in the cast says some messages, and who publishes them."""
+        recording = self.lockstep.recording
+        if recorded := len(recording.messages) - len(self.lockstep.cast.expected):
+            say(
+                f"{recorded} messages of {recording.exp_id} have no live sender: "
+                f"`messager replay {recording.exp_id} --live ...` publishes them"
+            )
+
+    def report(self, gate: ScheduleGate) -> None:
+        """Say what a Messager has said so far, compared with the recording."""
+        unsaid = gate.verdicts.unsaid()
+        report = replace(gate.report, missing=gate.report.missing + len(unsaid))
+        counts = ", ".join(
+            f"{getattr(report, name)} {name}"
+            for name in ("matched", "different", "missing", "unexpected", "late", "early")
+            if name not in ("late", "early") or getattr(report, name)
+        )
+        pace = ", timed out" if report.timed_out else ""
+        say(f"{report.label}: {plural(report.expected, 'message')} expected, {counts}{pace}")
+        if unheard := sum(not gate.subscriptions.hears(one.channel) for one in gate.part.receptions):
+            recorded = ", ".join(map(channels.decode, gate.part.covered)) or "nothing"
+            say(
+                f"  {plural(unheard, 'message')} of the recording could not reach it: it was subscribed to "
+                f"{', '.join(gate.patterns) or 'nothing'}, and the recorded one to {recorded}"
+            )
+        if report.timed_out and not self._announcing.replayed and self.settings.live != "all":
+            self._say_recorded()
+        own = [*(one for one in self.lockstep.report.divergences if one.part == report.label), *unsaid][:KEPT]
+        if (first := first_of(own)) is not None:
+            for line in short_lines(first, own):
+                say(line)
+            if self.settings.report is None:
+                say(f'  all of them: set "report" to a folder in the JSON file that {VARIABLE} names')
+        if self.settings.report is not None:
+            folder = Path(self.settings.report)
+            text = json.dumps({**asdict(report), "divergences": [one.to_dict() for one in own]}, indent=2)
+            file = folder / f"{report.key.replace(' ', '-').replace('/', '_')}.json"
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                file.write_text(text + "\n")
+            except OSError as error:
+                say(f"cannot write the report {file}: {error.strerror or error}. Name another folder as `report`")
+
+
+class LateGate:
+    """Gate of a Messager that does not know yet which recorded Messager it stands for (see `messager.gate.Gate`)."""
+
+    def __init__(self, run: Run, messager: Gated) -> None:
+        self._run = run
+        self._messager = messager
+        self._patterns: list[str] = []
+        self._held: list[dict[str, Any]] | None = []  # None once it is known what to do with messages
+        self._gate: ScheduleGate | None = None
+        self._closed = False
+
+    def check(self, hook: LogHook) -> None:
+        self._run.lockstep.recording.check(hook)
+
+    async def subscribed(self, patterns: Sequence[str]) -> None:
+        self._patterns = list(patterns)
+        found = self._run.candidates(self._patterns, None) if self._gate is None else []
+        if len(found) == 1 and not self._run.may_subscribe_to_more(self._patterns):
+            await self._take(found)
+        if self._gate is not None:
+            await self._gate.subscribed(self._patterns)
+            await self._run.announce(self._gate)
+
+    def arrived(self, message: dict[str, Any]) -> None:
+        if self._held is not None:
+            self._held.append(message)
+        elif self._gate is not None:
+            self._gate.arrived(message)
+        elif not is_announcement(message["channel"]):
+            self._messager.deliver(message)
+
+    async def fetching(self) -> None:
+        if self._undecided:
+            found = self._run.candidates(self._patterns, None)
+            if len(found) > 1 and all(part.exact for part in found):
+                if any(part.sayings and part.sayings[0].needs for part in found):
+                    raise StoreError(_ambiguous(found))
+                return  # each of them speaks before it receives anything: its sender tells which it is
+            await self._take(found)
+        if self._gate is not None:
+            await self._gate.fetching()
+
+    async def sending(self, record: MessageRecord) -> None:
+        if self._undecided:
+            found = self._run.candidates(self._patterns, record.from_id)
+            if len(found) > 1 and all(part.exact for part in found):
+                raise StoreError(_ambiguous(found))
+            await self._take(found)
+        if self._gate is not None:
+            await self._gate.sending(record)
+
+    def passed(self, record: MessageRecord, done: bool) -> None:
+        if self._gate is not None:
+            self._gate.passed(record, done)
+
+    def marked(self, record: MessageRecord) -> None:
+        if self._gate is not None:
+            self._gate.marked(record)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._gate is not None:
+            self._run.report(self._gate)
+            await self._gate.close()
+        self._release_held()
+        await self._run.left(self._gate, self._messager.broker)
+
+    def connected(self) -> None:
+        if not self._closed:
+            return
+        self._closed = False
+        self._patterns = []
+        self._run.returned(self._gate, self._messager.broker)
+        if self._gate is not None:
+            self._gate.connected()
+        else:
+            self._held = []  # it may have a part now
+
+    async def _take(self, parts: list[Part]) -> None:
+        """Become the gate of a part, or of none."""
+        if not parts:
+            say(
+                f"a Messager of {self._messager.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: it "
+                f"runs without a gate. {self._run.why_none()}"
+            )
+            self._release_held()
+        else:
+            self._gate = self._run.take(self._messager, parts)
+            try:
+                if self._patterns:
+                    await self._gate.subscribed(self._patterns)
+                await self._run.announce(self._gate)
+            finally:
+                self._release_held()
+
+    @property
+    def _undecided(self) -> bool:
+        """True until the Messager has a part, or none."""
+        return self._gate is None and self._held is not None
+
+    def _release_held(self) -> None:
+        """Treat the messages that arrived before it was known which part this Messager plays, in their order."""
+        held, self._held = self._held or [], None
+        for message in held:
+            self.arrived(message)
+
+
+def _ambiguous(parts: Sequence[Part]) -> str:
+    named = "; ".join(part.label for part in parts[:5])
+    return (
+        f"a live Messager may stand for {named}: they had the same subscriptions. Set {AGENTS}=ID in the environment "
+        "of its process, or `agents` in the file of MESSAGER_REPLAY"
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two ids are the same agent; in channels and variables 5 is also "5"."""
+    return bool(one == other) or str(one) == str(other)

@@ -1,0 +1,62 @@
+"""The protocol of a replay that gates follow."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
+
+from messager.brokers.kind import BrokerKind
+from messager.hooks import LogHook
+
+from ..log.event import Event
+from .schedule import Key, Part, Reception, Saying
+
+if TYPE_CHECKING:
+    from ..log.match import Match
+
+
+class Following(Protocol):
+    """A replay that gates follow: a `Lockstep`."""
+
+    kind: BrokerKind
+    match: Match
+    continues: bool
+    """True if what is said after the last saying is not unexpected."""
+    admit: Callable[[Event | None], Awaitable[None]] | None
+    """Awaited before each message, with the recorded one in whose place it is said: a pause of the replay."""
+
+    def check(self, hook: LogHook) -> None:
+        """Refuse a log hook that records into the recording."""
+
+    def weak_receptions(self, copies: Callable[[bytes], int]) -> list[Reception]:
+        """Return the receptions of a part whose schedule is not exact, by the copies that it gets of a message."""
+
+    def subscribed(self, part: Part) -> None:
+        """Note that the Messager of a part has subscribed, or is subscribed no more."""
+
+    def begun(self, part: Part) -> None:
+        """Note that the Messager of a part has spoken."""
+
+    def ready(self, message: Key) -> Awaitable[None] | None:
+        """Return a wait until those are subscribed who received a message in the recording; None if they are."""
+
+    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
+        """Note that a sender has said this payload in the place of a recorded message."""
+
+    def progress(self) -> None:
+        """Note that something has happened that others may wait for."""
+
+    def may_differ(self, reception: Reception) -> bool:
+        """Return whether another message than the recorded one may stand for a reception."""
+
+    def remote(self, reception: Reception) -> str | None:
+        """Return a name for the sender of a reception if it is in another process.
+
+        After a time-out, its later messages are not waited for until it speaks again.
+        """
+
+    def origin(self, place: Key) -> tuple[str, int] | None:
+        """Return what is recorded as the origin of a repeated event."""
+
+    def stop(self, error: Exception) -> None:
+        """End the replay with this error."""

@@ -1,0 +1,183 @@
+"""Replay with live agents: their messages are expected instead of published, and the others follow the schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from messager.brokers import Broker, kind_of
+
+from ..errors import StoreError
+from ..experiments.records import Experiment
+from ..log.event_log import EventLog
+from ..log.match import Match
+from ..replay.engine import Replay
+from ..replay.plan import Plan
+from ..replay.report import ReplayReport
+from ..replay.state import ReplayState
+from .cast import Live
+from .joining import joined
+from .loading import load_recording
+from .play import Agents, LiveAgents
+from .recording import key
+from .report import CastReport
+from .run import PATIENCE_S, Lockstep, OnTimeout
+from .status import live_status
+from .virtual_time import VirtualLoop, run_in_thread
+from .watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from messager import Messager
+
+
+@dataclass(slots=True)
+class LiveReplayReport(ReplayReport):
+    """Report of a replay with live agents."""
+
+    cast: CastReport | None = None
+    """Messages of live agents, compared with the recording; None until the recording is read."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON data, with the report on the live agents as `live`."""
+        data = ReplayReport.to_dict(self)  # super() does not know a class with slots
+        return data if self.cast is None else {**data, "live": self.cast.to_dict()}
+
+
+def cast_of(report: ReplayReport) -> CastReport | None:
+    """Return the report on the live agents of a replay, or None: it had none."""
+    return report.cast if isinstance(report, LiveReplayReport) else None
+
+
+class LiveReplay(Replay):
+    """A `Replay` with live agents, which set its pace. Its report is `report.cast`.
+
+    `live` are the agents whose messages are expected instead of published ("all": everybody; None: those that `play`
+    is given). Their Messagers follow the recorded schedule (`attach`, or MESSAGER_REPLAY in other processes). `match`,
+    `patience` and `on_timeout` are as in `messager_store.lockstep.run.Lockstep`. The other arguments are those of
+    `Replay`, but for what live agents rule out: another speed than 1.0, loops, `max_gap`, and a selection of other
+    things than channels.
+    """
+
+    report: LiveReplayReport
+
+    def __init__(
+        self,
+        log: EventLog,
+        exp_id: str | Experiment,
+        broker: Broker,
+        *,
+        live: Live = None,
+        match: Match | None = None,
+        patience: float = PATIENCE_S,
+        on_timeout: OnTimeout = "continue",
+        **options: Any,
+    ) -> None:
+        super().__init__(log, exp_id, broker, **options)
+        if self.report.requested_speed != 1.0:
+            raise StoreError(
+                "live agents set the pace: leave out the speed, or limit the messages with a rate (--rate)"
+            )
+        if self._loops != 1 or self._max_gap is not None:
+            raise StoreError("with live agents, a replay runs once, in lockstep: leave out loops and the maximum gap")
+        if not self._selection.whole_channels:
+            raise StoreError("a replay with live agents takes all messages of a channel: select by channels only")
+        self._live, self._match = live, match
+        self._patience, self._on_timeout = patience, on_timeout
+        self.lockstep: Lockstep | None = None
+        """The schedule of the live agents; known after the first `attach`, or when `run` has begun."""
+        self.report.requested_speed = None  # the pace is that of the live agents
+        self.control.fixed_order = "its live agents follow the recorded order"
+
+    def _new_report(self, speed: float | None, dry_run: bool, rate: float | None) -> LiveReplayReport:
+        return LiveReplayReport("", speed, dry_run, rate)
+
+    async def attach(self, messager: Messager, agents: Iterable[Any] | int | str | None = None) -> None:
+        """Let a Messager of this process play these agents, which must be live. Call it before its first message.
+
+        Without `agents`, there must be only one part that no Messager plays. Raises `CastError` and `StoreError`.
+        """
+        await self._planned()
+        self._schedule().attach(messager, agents)
+
+    async def play(
+        self,
+        agents: Agents,
+        *,
+        virtual_time: bool = False,
+        connected: Callable[[Messager], None] = lambda messager: None,
+    ) -> LiveReplayReport:
+        """Run with live agents in this process: async functions of a Messager, by the id of their agent.
+
+        With `virtual_time`, agents and replay run in a thread with an event loop whose time jumps to its next timer;
+        the broker must be a `MemoryBroker`, and log hooks are called in that thread (use `RecorderThread`). `connected`
+        is called with each Messager before its function, for example to add a log hook. The functions are cancelled
+        when the replay ends, or the caller is cancelled. Raises as `run` and `attach` do.
+        """
+        if virtual_time and not kind_of(self._broker.url).in_process:
+            raise StoreError("virtual time has no sockets: give the replay a MemoryBroker, or leave out virtual_time")
+        if self._live is None:
+            self._live = [agent for ids in agents for agent in (ids if isinstance(ids, tuple) else (ids,))]
+        plan = await self._planned()
+        await self._guard.refuse_feedback(plan)
+        if not virtual_time:
+            return await self._play(plan, agents, connected)
+        events = self._schedule().recording.events
+        first = events[0].ts if events else None
+        return await run_in_thread(lambda: self._play(plan, agents, connected), start_ns=first)
+
+    async def _play(self, plan: Plan, agents: Agents, connected: Callable[[Messager], None]) -> LiveReplayReport:
+        await self._broker.connect()
+        loop = asyncio.get_running_loop()
+        clock = loop.clock if isinstance(loop, VirtualLoop) else None
+        async with LiveAgents(self._schedule(), self._broker, self._exp_id, agents, clock=clock, connected=connected):
+            await self._run(plan)
+        return self.report
+
+    @property
+    def _exp_id(self) -> str:
+        return self._map.to_exp or self.report.exp_id
+
+    def _schedule(self) -> Lockstep:
+        if self.lockstep is None:
+            raise StoreError("no agent is live in this replay: give live=[...] or live='all'")
+        return self.lockstep
+
+    async def _make_plan(self) -> Plan:
+        """Make the plan, read the recording, and find what live agents are expected to say."""
+        plan = await super()._make_plan()
+        if self._live is None:
+            return plan
+        recording = await load_recording(self._log, plan)
+        self.lockstep = Lockstep(
+            recording,
+            kind_of(self._broker.url),
+            plan.channel_map,
+            live=self._live,
+            match=self._match,
+            patience=self._patience,
+            on_timeout=self._on_timeout,
+            continues=self._selection.until is not None,
+            paused=lambda: self.control.waiting or self.report.state is ReplayState.RATE,
+        )
+        self.lockstep.admit = self.control.admit
+        self.control.live = partial(live_status, self.lockstep)
+        self.report.cast = self.lockstep.report
+        self.report.planned = sum(1 for entry in recording.messages if key(entry) not in self.lockstep.cast.expected)
+        return plan
+
+    async def _publish_all(self, plan: Plan) -> None:
+        """Publish the recorded messages between those of live agents."""
+        lockstep = self._schedule()
+        self._started = time.monotonic_ns()
+        joining = joined(lockstep, self._broker, self._exp_id, without_messager=self._subscribers > 0)
+        with Watchdog(self._patience):
+            async with joining as observer, aclosing(lockstep.releases()) as batches:
+                async for batch in batches:
+                    observer.published([plan.message(entry) for entry in batch])
+                    await self._publish(plan, batch, [])
+        self.report.loops = 1

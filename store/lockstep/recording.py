@@ -1,0 +1,205 @@
+"""Recording: the events of an experiment in memory, as a lockstep replay needs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from messager.record import SUBSCRIBED
+
+from ..db.codes import FROM_DERIVED
+from ..errors import StoreError
+from ..log.event import Event
+from ..log.matching import WITHIN_NS, Matching
+from .doubled import doubled
+from .schedule import Key
+
+_Same = tuple[str | None, bytes]
+"""Channel and payload."""
+
+
+def key(entry: Event) -> Key:
+    """Return (recorder, seq) of an event."""
+    return entry.recorder, entry.seq
+
+
+@dataclass(slots=True)
+class Recording:
+    """Events of one experiment, or of a part of it, in replay order."""
+
+    exp_id: str
+    events: list[Event]
+    """All of them, whatever their kind."""
+    messages: list[Event]
+    """Those that a replay publishes (see `messager_store.log.messages`)."""
+    uuids: dict[int, str] = field(default_factory=dict)
+    """UUID of each recorder, by ordinal."""
+    store: str | None = None
+    """Location of the store that it was read from."""
+
+    def __post_init__(self) -> None:
+        """Leave out what a second recorder of the same Messager recorded as well."""
+        if twice := doubled(self.events):
+            self.events = [entry for entry in self.events if entry.cursor not in twice]
+            once = {one.cursor: one for one in (twice.get(entry.cursor, entry) for entry in self.messages)}
+            self.messages = [once[cursor] for cursor in sorted(once) if not once[cursor].redacted]
+
+    @classmethod
+    def of_events(cls, exp_id: str, events: Iterable[Event], uuids: dict[int, str] | None = None) -> Recording:
+        """Return the recording of a complete experiment.
+
+        On a channel with sendings these are its messages; else the receptions of the recorder that has most of them.
+        """
+        listed = sorted(events, key=lambda entry: entry.cursor)
+        undone = retracted(listed)
+        sent = {entry.channel for entry in listed if entry.kind == "sent"}
+        heard: dict[str | None, dict[tuple[int, str | None], int]] = {}
+        for entry in listed:
+            if entry.kind == "received" and entry.channel not in sent:
+                by = heard.setdefault(entry.channel, {})
+                by[entry.recorder, entry.messager] = by.get((entry.recorder, entry.messager), 0) + 1
+        chosen = {channel: max(by, key=lambda one: by[one]) for channel, by in heard.items()}
+        messages = [
+            entry
+            for entry in listed
+            if (entry.kind == "sent" and key(entry) not in undone)
+            or (entry.kind == "received" and chosen.get(entry.channel) == (entry.recorder, entry.messager))
+        ]
+        return cls(exp_id, listed, [entry for entry in messages if not entry.redacted], uuids or {})
+
+    def filtered(self, takes: Callable[[Event], bool]) -> Recording:
+        """Return the recording of the events that `takes` accepts. Subscriptions are kept."""
+        return Recording(
+            self.exp_id,
+            [entry for entry in self.events if is_subscription(entry) or takes(entry)],
+            [entry for entry in self.messages if takes(entry)],
+            self.uuids,
+            self.store,
+        )
+
+    def check(self, hook: object) -> None:
+        """Raise `StoreError` for a log hook that records into this very experiment."""
+        if getattr(hook, "records_into", None) == (self.store, self.exp_id):
+            raise StoreError(
+                f"{self.exp_id} cannot be replayed into itself: record the live Messagers into another experiment, and "
+                "give them its exp_id"
+            )
+
+    def check_environment(self, exp_id: str) -> None:
+        """Raise `StoreError` if `MESSAGER_STORE` would record Messagers of `exp_id` into this very experiment."""
+        location = os.environ.get("MESSAGER_STORE")
+        if exp_id != self.exp_id or not location:
+            return
+        from ..db.database import Database  # slow to import, and not needed for a recording in memory
+
+        if Database(location).location == self.store:
+            raise StoreError(
+                f"{self.exp_id} cannot be replayed into itself: give the live Messagers another exp_id (`to_exp`), or "
+                "unset MESSAGER_STORE"
+            )
+
+    def patterns(self) -> dict[str, list[str]]:
+        """Return the subscriptions of each Messager, by its id, as far as they were recorded."""
+        found: dict[str, list[str]] = {}
+        for entry in self.events:
+            if entry.messager is not None and is_subscription(entry):
+                fields = (entry.meta or {}).get("fields")
+                patterns = fields.get("patterns") if isinstance(fields, dict) else None
+                listed = found.setdefault(entry.messager, [])
+                if not (isinstance(fields, dict) and fields.get("added")):
+                    listed.clear()
+                listed += map(str, patterns if isinstance(patterns, list) else ())
+        return found
+
+    def sources(self, listeners: set[str]) -> dict[Key, Key]:
+        """Return the sending that each reception of these Messagers belongs to; those without one are left out.
+
+        The clocks of recorders may differ, so that a reception is stamped earlier than its sending. Hence a Messager's
+        receptions of a payload are paired with its sendings by their number, if it received all of them, equally often;
+        else by time, and what is left then with the next sendings. A reception never belongs to a message that the
+        same Messager sent after it had fetched that reception.
+        """
+        undone = retracted(self.events)
+        sent: dict[_Same, list[Event]] = {}
+        received: dict[_Same, dict[str, list[Event]]] = {}
+        for entry in self.events:
+            same = entry.channel, entry.payload
+            if entry.kind == "sent" and key(entry) not in undone:
+                sent.setdefault(same, []).append(entry)
+            elif entry.kind == "received" and entry.messager in listeners:
+                received.setdefault(same, {}).setdefault(entry.messager, []).append(entry)
+        found: dict[Key, Key] = {}
+        for same, by_messager in received.items():
+            sendings = sent.get(same, [])
+            for receptions in by_messager.values():
+                receptions.sort(key=lambda entry: entry.arrival or 0)
+                for reception, sending in _by_number(receptions, sendings) or _by_time(receptions, sendings):
+                    found[key(reception)] = key(sending)
+        return found
+
+
+def _by_number(receptions: list[Event], sendings: list[Event]) -> list[tuple[Event, Event]]:
+    """Pair receptions of a Messager with sendings of the same payload, if it received each equally often."""
+    if not sendings or len(receptions) % len(sendings):
+        return []
+    copies = len(receptions) // len(sendings)
+    left = list(sendings)
+    pairs: list[tuple[Event, Event]] = []
+    for at in range(0, len(receptions), copies):
+        first = receptions[at]
+        place = next((place for place, one in enumerate(left) if _is_possible(first, one)), None)
+        if place is None:
+            return []
+        sending = left.pop(place)
+        pairs += [(one, sending) for one in receptions[at : at + copies]]
+    return pairs if all(abs(one.ts - sending.ts) <= WITHIN_NS for one, sending in pairs) else []
+
+
+def _is_possible(reception: Event, sending: Event) -> bool:
+    """Return whether a reception may be that of a sending: not if its Messager had fetched it before it sent this."""
+    return sending.messager != reception.messager or (sending.arrival or 0) < (reception.arrival or 0)
+
+
+def _by_time(receptions: list[Event], sendings: list[Event]) -> list[tuple[Event, Event]]:
+    """Pair receptions of a Messager with sendings of the same payload in replay order."""
+    matching = Matching(began={})
+    pairs: list[tuple[Event, Event]] = []
+    early: list[Event] = []
+    free = dict(enumerate(sendings))
+    sent = 0
+    for entry in sorted([*receptions, *sendings], key=lambda one: one.cursor):
+        if entry.kind == "sent":
+            matching.sent(sent, entry.ts, b"")
+            sent += 1
+        elif (place := matching.received((0, None), entry.ts, b"")) is None or not _is_possible(entry, sendings[place]):
+            early.append(entry)
+        else:
+            pairs.append((entry, sendings[place]))
+            free.pop(place, None)
+    for entry in early:
+        later = next(
+            (at for at, one in free.items() if 0 <= one.ts - entry.ts <= WITHIN_NS and _is_possible(entry, one)), None
+        )
+        if later is not None:
+            pairs.append((entry, free.pop(later)))
+    return pairs
+
+
+def is_subscription(entry: Event) -> bool:
+    """Return True for the mark with which a Messager logs its subscriptions."""
+    return entry.kind == "mark" and (entry.meta or {}).get("name") == SUBSCRIBED
+
+
+def retracted(events: Iterable[Event]) -> set[Key]:
+    """Return the sendings that a later event says were not sent."""
+    return {
+        entry.cause
+        for entry in events
+        if entry.kind == "failed" and entry.cause is not None and (entry.meta or {}).get("outcome") != "unknown"
+    }
+
+
+def given_sender(entry: Event) -> object:
+    """Return the sender that the recorded program gave; None if it gave none, also if one was derived."""
+    return None if entry.flags & FROM_DERIVED else entry.from_id

@@ -1,0 +1,154 @@
+"""Observer on the wire: what live programs of other processes say, as a subscriber of their channels receives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from messager import channels
+from messager.brokers import Broker, PubSub
+from messager.record import MessageRecord
+
+from ..errors import ReplayFailed
+from ..recording.derived_ids import DerivedIds
+from .patience import Patience
+from .schedule import Part, Saying, SayingState, Verdict
+from .unclaimed import Unclaimed
+from .verdicts import Verdicts
+
+if TYPE_CHECKING:
+    from ..log.match import Match
+
+POLL_S = 0.5
+
+
+class Observing(Protocol):
+    """A replay that hears of live programs from an observer: a `Lockstep`."""
+
+    continues: bool
+    patience: Patience
+
+    def observed(self, part: Part) -> Verdicts:
+        """Return the verdicts on a part that is observed."""
+
+    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
+        """Note that a sender has spoken."""
+
+    def unobserved(self, seconds: float) -> None:
+        """Note a time in which nothing was observed."""
+
+    def stop(self, error: Exception) -> None:
+        """End the replay with this error."""
+
+
+class WireObserver:
+    """Pairs messages on the channels of live programs with what these are expected to say.
+
+    In order for each channel: the first expected message that matches, else the next one of its sender or, if the
+    payload does not name that, the next one that is awaited. A message that the replay itself has published is left
+    out. An async context manager.
+    """
+
+    def __init__(self, lockstep: Observing, broker: Broker, parts: Iterable[Part], match: Match) -> None:
+        self._lockstep = lockstep
+        self._broker = broker
+        self._match = match
+        self._unclaimed: dict[str, Unclaimed] = {}  # by key of the part
+        self._speakers: dict[bytes, list[tuple[Part, Any]]] = {}  # by channel, parts and senders that speak on it
+        self._own: Counter[tuple[bytes, bytes]] = Counter()
+        self._derived_ids = DerivedIds()
+        self._pubsub: PubSub | None = None
+        self._task: asyncio.Task[None] | None = None
+        for part in parts:
+            lockstep.observed(part)
+            awaited = [saying for saying in part.sayings if saying.awaited]
+            self._unclaimed[part.key] = Unclaimed(awaited)
+            for saying in awaited:
+                speakers = self._speakers.setdefault(saying.channel, [])
+                if not any(one is part and repr(sender) == repr(saying.sender) for one, sender in speakers):
+                    speakers.append((part, saying.sender))
+
+    async def __aenter__(self) -> WireObserver:
+        if self._speakers:
+            self._pubsub = self._broker.pubsub()
+            await self._pubsub.psubscribe(*map(channels.literal, self._speakers))
+            self._task = asyncio.create_task(self._run(self._pubsub))
+            self._task.add_done_callback(self._ended)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._pubsub is not None:
+            await self._pubsub.aclose()
+
+    def published(self, wire: Sequence[tuple[bytes, bytes]]) -> None:
+        """Note messages that the replay publishes itself. Call it before they are published."""
+        for channel, payload in wire:
+            if channel in self._speakers:
+                self._own[channel, payload] += 1
+
+    async def _run(self, pubsub: PubSub) -> None:
+        while True:
+            message = await pubsub.get_message(timeout=POLL_S)
+            if message is not None and message["type"] == "pmessage":
+                await self._said(message["channel"], message["data"])
+            elif message is not None and message["type"] == "gap":
+                self._lockstep.unobserved((message["until"] - message["since"]) / 1e9)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """End the replay if the observer fails, for example in a judge: nothing would be seen any more."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            failed = ReplayFailed(f"live programs can no longer be observed: {type(error).__name__}: {error}")
+            failed.__cause__ = error
+            self._lockstep.stop(failed)
+
+    async def _said(self, channel: bytes, payload: bytes) -> None:
+        if self._own[channel, payload]:
+            self._own[channel, payload] -= 1
+            return
+        record = MessageRecord("sent", 0, channels.decode(channel), payload)
+        found: list[tuple[Part, Saying]] = []
+        for part, sender in self._speakers.get(channel, ()):
+            saying, same = self._unclaimed[part.key].find(channel, sender, payload, self._match)
+            if saying is not None and same:
+                self._claimed(part, saying, record, same=True)
+                return
+            if saying is not None:
+                found.append((part, saying))
+        speakers = self._speakers.get(channel, ())
+        replaced = [part for part, _ in speakers if self._lockstep.observed(part).is_replaced(record)]
+        if replaced or not found:
+            self._unexpected(channel, record, replaced)
+            return
+        part, saying = self._likeliest(found, payload)
+        same = await self._lockstep.observed(part).accepts(saying, payload)
+        self._claimed(part, saying, record, same=same)
+
+    def _claimed(self, part: Part, saying: Saying, record: MessageRecord, *, same: bool) -> None:
+        """Count a message that was said in the place of a recorded one."""
+        self._unclaimed[part.key].remove(saying)
+        verdicts = self._lockstep.observed(part)
+        saying.said, saying.verdict = True, Verdict.MATCHED if same else Verdict.DIFFERENT
+        verdicts.said(saying, record)
+        saying.settle(SayingState.DONE)
+        self._lockstep.patience.progress()
+        self._lockstep.spoke(part, saying, record.payload)
+
+    def _likeliest(self, found: list[tuple[Part, Saying]], payload: bytes) -> tuple[Part, Saying]:
+        """Return what a message that matches nothing stands for: the next one of its sender, if the payload names that.
+
+        One that is still awaited comes before one that was given up.
+        """
+        sender, _ = self._derived_ids.from_message(payload, None, sender=True)
+        named = [one for one in found if sender is not None and str(one[1].event.from_id) == str(sender)]
+        return min(named or found, key=lambda one: (one[1].settled, one[1].event.cursor))
+
+    def _unexpected(self, channel: bytes, record: MessageRecord, replaced: list[Part]) -> None:
+        if self._lockstep.continues or channel not in self._speakers:
+            return
+        part = replaced[0] if replaced else self._speakers[channel][-1][0]
+        self._lockstep.observed(part).unexpected(record)

@@ -1,0 +1,40 @@
+"""An event loop that is blocked is reported by another thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from messager_store.lockstep.watchdog import Watchdog
+
+
+async def test_a_blocked_event_loop_is_reported_once_with_the_place() -> None:
+    lines: list[str] = []
+    told = threading.Event()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        told.set()
+
+    def block_the_loop() -> None:
+        assert told.wait(60)
+
+    with Watchdog(0.05, report):
+        await asyncio.sleep(0)
+        block_the_loop()
+    [line] = lines
+    assert line.startswith("the event loop has been blocked for 0.05 s in wait (")
+    assert "threading.py" in line and line.endswith("use await, or asyncio.to_thread")
+
+
+async def test_a_loop_that_answers_is_not_reported_and_the_thread_ends() -> None:
+    lines: list[str] = []
+    before = threading.active_count()
+    with Watchdog(0.2, lines.append):
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+    for _ in range(1000):
+        if threading.active_count() <= before:
+            break
+        await asyncio.sleep(0.01)
+    assert lines == [] and threading.active_count() <= before
