@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from .lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from .brokers.base import Broker, PubSub
     from .brokers.factory import open_broker
     from .brokers.memory.broker import MemoryBroker
     from .brokers.mqtt.broker import MqttBroker
-    from .brokers.protocol import Broker, PubSub
     from .brokers.redis.broker import RedisBroker
     from .brokers.redis.config import RedisConfig
     from .clock import Clock
@@ -40,7 +40,7 @@ _EXPORTS = {
     "brokers.factory": "open_broker",
     "brokers.memory.broker": "MemoryBroker",
     "brokers.mqtt.broker": "MqttBroker",
-    "brokers.protocol": "Broker PubSub",
+    "brokers.base": "Broker PubSub",
     "brokers.redis.broker": "RedisBroker",
     "brokers.redis.config": "RedisConfig",
     "clock": "Clock",

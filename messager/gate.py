@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from .brokers.protocol import Broker
+from .brokers.base import Broker
 from .errors import MessagerError
 from .hooks import LogHook
 from .record import MessageRecord

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from .brokers.protocol import PubSub
+from .brokers.base import PubSub
 from .clock import Clock
 from .message_queue import MessageQueue
 from .record import MessageRecord
@@ -42,7 +42,7 @@ class Listener:
         """Pass on what arrives, until cancelled. It stops reading while the queue is above its limit."""
         queue = self._queue
         received = 0
-        timeout = getattr(self._pubsub, "listen_timeout", 1)
+        timeout = getattr(self._pubsub, "listen_timeout", 1.0)  # subclasses may give a PubSub of redis-py
         while True:
             message = await self._pubsub.get_message(ignore_subscribe_messages=True, timeout=timeout)
             if message is None:

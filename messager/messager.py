@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from . import channels
-from .brokers.protocol import Broker, PubSub
+from .brokers.base import Broker, PubSub
 from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .gate import Gate, offered_gate
@@ -110,7 +110,7 @@ class Messager:
         """
         if "_given" not in vars(self):
             return super().__getstate__()
-        picklable = self._owned or getattr(self.broker, "picklable", False)
+        picklable = self._owned or self.broker.picklable
         if self.connected or not picklable or self._hooks:
             raise TypeError(
                 f"a Messager can be pickled only before {self._CONNECT}() and without log hooks, and made with a "

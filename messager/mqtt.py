@@ -11,10 +11,10 @@ from typing import Any
 import messager.messager as redis_messager
 
 from . import channels
+from .brokers.base import Broker
 from .brokers.mqtt import topics as names
 from .brokers.mqtt.broker import MqttBroker
 from .brokers.mqtt.pubsub import MqttPubSub
-from .brokers.protocol import Broker
 from .clock import Clock
 from .drivers import needed
 from .errors import BrokerUnavailable, NotConnected

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Literal
 
 from . import channels
-from .brokers.protocol import Broker
+from .brokers.base import Broker
 from .clock import Clock
 from .errors import MessagesRefused, PublishError
 from .hooks import LogHook
@@ -211,7 +211,7 @@ class Publisher:
     async def _write(self, batch: _Batch) -> asyncio.Future[list[int | PublishError | None]]:
         """Call the hooks, stamp and write what they accept; return the broker's answers. Raises errors of hooks."""
         records = batch.records
-        if (meta := getattr(self._broker, "sends_with", None)) is not None:
+        if (meta := self._broker.sends_with) is not None:
             for record in records:
                 record.meta = meta
         batch.hooks = list(self._hooks)  # hooks added or removed meanwhile do not affect this batch

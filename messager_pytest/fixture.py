@@ -30,7 +30,7 @@ from .recording_file import BadRecording, RecordingFile, locked, read_recording,
 from .recording_paths import SUFFIXES, Context, rerun, shown, similar
 
 if TYPE_CHECKING:
-    from messager.brokers.protocol import Broker
+    from messager.brokers.base import Broker
     from messager_store.lockstep.play import Agent
     from messager_store.lockstep.report import CastReport
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from messager import channels
-from messager.brokers.protocol import Broker
+from messager.brokers.base import Broker
 from messager.clock import Clock
 from messager.hooks import LogHook
 from messager.messager import Messager

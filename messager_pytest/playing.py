@@ -12,8 +12,8 @@ from itertools import takewhile
 from typing import Any
 
 from messager import channels
+from messager.brokers.base import Broker
 from messager.brokers.factory import kind_of
-from messager.brokers.protocol import Broker
 from messager.clock import Clock
 from messager.messager import Messager
 from messager.record import MessageRecord

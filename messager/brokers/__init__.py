@@ -1,4 +1,4 @@
-"""Brokers behind one protocol: Redis, MQTT, and one in memory.
+"""Brokers behind one base class: Redis, MQTT, and one in memory.
 
 Each is imported when it is first used: redis-py and pydantic take longer than everything else.
 """
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from .base import Backlog, Broker, OutputLimits, PubSub
     from .factory import BROKER_KINDS, kind_of, open_broker
     from .kind import BrokerKind
     from .memory.broker import MemoryBroker
     from .mqtt.broker import MqttBroker
-    from .protocol import Backlog, Broker, OutputLimits, PubSub, Retaining
     from .redis.broker import RedisBroker
     from .redis.config import RedisConfig
 
@@ -23,7 +23,7 @@ _EXPORTS = {
     "kind": "BrokerKind",
     "memory.broker": "MemoryBroker",
     "mqtt.broker": "MqttBroker",
-    "protocol": "Backlog Broker OutputLimits PubSub Retaining",
+    "base": "Backlog Broker OutputLimits PubSub",
     "redis.broker": "RedisBroker",
     "redis.config": "RedisConfig",
 }
@@ -39,7 +39,6 @@ __all__ = [
     "PubSub",
     "RedisBroker",
     "RedisConfig",
-    "Retaining",
     "kind_of",
     "open_broker",
 ]

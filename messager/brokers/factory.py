@@ -6,8 +6,8 @@ import re
 from importlib import import_module
 from typing import Any
 
+from .base import Broker
 from .kind import BrokerKind
-from .protocol import Broker
 
 _FOLDERS = ("redis", "mqtt", "memory")
 """One line registers a broker: the folder in which `kind.py` has its `KIND`."""

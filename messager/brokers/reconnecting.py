@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import BrokerUnavailable
+from .base import PubSub
 
 FIRST_BACKOFF, LAST_BACKOFF = 0.05, 1.0
 """Seconds between two attempts to reconnect: the first pause and the longest."""
@@ -28,7 +29,7 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
-class ReconnectingSubscriber(ABC, Generic[C]):
+class ReconnectingSubscriber(PubSub, Generic[C]):
     """Subscriber with a connection of its own, which it makes again when it is lost."""
 
     def __init__(self, url: str) -> None:
@@ -62,10 +63,12 @@ class ReconnectingSubscriber(ABC, Generic[C]):
     async def _stop_tasks(self) -> None:
         """Stop the tasks of the connection that was lost."""
 
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
+    async def get_message(
+        self, ignore_subscribe_messages: bool = True, timeout: float | None = 0.0
+    ) -> dict[str, Any] | None:
         inbox = self._inbox
         if not inbox:
-            gap = await self._wait(timeout)
+            gap = await self._wait(timeout or 0.0)
             if gap is not None or not inbox:
                 return gap
         message = inbox.popleft()
@@ -74,9 +77,6 @@ class ReconnectingSubscriber(ABC, Generic[C]):
 
     def lost_since(self) -> int | None:
         return None if self._lost is None else self._lost[1]
-
-    def unconfirmed_since(self) -> int | None:
-        return None
 
     def unread_since(self) -> int | None:
         return self._read_to if self._inbox else None

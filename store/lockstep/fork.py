@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack, aclosing
 from typing import TYPE_CHECKING, Any
 
 from messager import channels
-from messager.brokers import Broker, Retaining, kind_of
+from messager.brokers import Broker, kind_of
 from messager.clock import Clock
 from messager.errors import MessagerError
 from messager.record import MessageRecord
@@ -388,11 +388,8 @@ class Fork:
             part = wire[begin:end]
             await flow.spend(part)
             guard.refuse_copies(batch[begin:end], part)
-            if isinstance(self._broker, Retaining):
-                how = [self._delivery_meta(entry) for entry in batch[begin:end]]
-                results: Sequence[Any] = await self._broker.publish_as(part, how)
-            else:
-                results = await self._broker.publish(part)
+            how = [self._delivery_meta(entry) for entry in batch[begin:end]]
+            results = await self._broker.publish_as(part, how)
             failed = next((result for result in results if isinstance(result, Exception)), None)
             if failed is not None:
                 raise ReplayFailed(f"a recorded message could not be published: {failed}")

@@ -54,7 +54,7 @@ class Tap:
         clock, after = self._recorder.clock, self._recorder.after
         await self._broker.connect()
         self._recorder.connected(self._broker.url, clock, await self._broker.clock_offset())
-        pubsub: PubSub = getattr(self._broker, "pubsub_as_published", self._broker.pubsub)()
+        pubsub: PubSub = self._broker.pubsub_as_published()
         unheard = Unheard(self._broker, self._recorder, self._notice)
         try:
             await pubsub.psubscribe(*self._patterns)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
-from messager.brokers import Broker, Retaining, kind_of
+from messager.brokers import Broker, kind_of
 from messager.errors import MessagerError
 
 from ..errors import ReplayFailed, ReplayRefused, StoreError
@@ -336,11 +336,7 @@ class Replay:
         if report.requested_speed is not None and not self.clock.paused:
             for due in dues or ():
                 report.lag.add(self.clock.overdue(due))
-        results: Sequence[Any]
-        if isinstance(self._broker, Retaining):
-            results = await self._broker.publish_as(wire, [plan.delivery_meta(entry) for entry in batch])
-        else:
-            results = await self._broker.publish(wire)
+        results = await self._broker.publish_as(wire, [plan.delivery_meta(entry) for entry in batch])
         self._flow.spent(wire, results)
         lost = report.count(batch, wire, results)
         if lost is not None:

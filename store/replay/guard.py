@@ -46,8 +46,7 @@ class Guard:
     @property
     def refusal(self) -> str:
         """Return the reason for which the broker does not report its subscribers, such as a missing right, if known."""
-        refused = getattr(self.broker, "refused", None)
-        return f" ({refused})" if refused else ""
+        return f" ({self.broker.refused})" if self.broker.refused else ""
 
     async def refuse_feedback(self, plan: Plan) -> None:
         """Refuse a replay that a live recorder would append to the experiment that is replayed.

@@ -15,11 +15,11 @@ from typing import Any
 from ... import channels
 from ...errors import BrokerUnavailable, PublishError
 from ...time_limit import time_limit
-from ..protocol import Backlog, OutputLimits
+from ..base import Backlog, Broker, PubSub
 from ..redis.kind import is_hidden
 
 
-class MemoryBroker:
+class MemoryBroker(Broker):
     """Broker for every `Messager` that gets this object.
 
     `interrupt()` and `resume()` simulate an outage: during it nothing is published or received, and after it every
@@ -57,9 +57,6 @@ class MemoryBroker:
     def pubsub(self) -> MemoryPubSub:
         return MemoryPubSub(self)
 
-    async def unheard(self) -> dict[str, int] | None:
-        return {}
-
     async def clock_offset(self) -> int | None:
         return 0
 
@@ -68,9 +65,6 @@ class MemoryBroker:
         slowest = waiting.index(max(waiting)) if waiting else 0
         subscriptions = max((len(subscriber.patterns) for subscriber in self._subscribers), default=0)
         return Backlog(max(waiting, default=0), f"number {slowest + 1} in memory", subscriptions)
-
-    async def output_limits(self) -> OutputLimits:
-        return OutputLimits(None, None)
 
     async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
         return sum(1 for subscriber in self._subscribers if subscriber.hears_any(channels))
@@ -104,11 +98,10 @@ class MemoryBroker:
             self._subscribers.remove(subscriber)
 
 
-class MemoryPubSub:
+class MemoryPubSub(PubSub):
     """Subscriber of a `MemoryBroker`."""
 
-    listen_timeout: float | None = None
-    """Time-out of a listener's calls of `get_message`: none, as there is no connection to check."""
+    listen_timeout = None
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -133,7 +126,6 @@ class MemoryPubSub:
     async def get_message(
         self, ignore_subscribe_messages: bool = True, timeout: float | None = 0.0
     ) -> dict[str, Any] | None:
-        """Return as `PubSub.get_message` does; with None as `timeout`, wait until a message arrives."""
         if not self._queue:
             self._arrived.clear()
             try:
@@ -149,9 +141,6 @@ class MemoryPubSub:
 
     def lost_since(self) -> int | None:
         return self._broker.lost_since()
-
-    def unconfirmed_since(self) -> int | None:
-        return None
 
     def unread_since(self) -> int | None:
         return self._read_to if self._queue else None

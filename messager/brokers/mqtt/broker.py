@@ -16,9 +16,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...errors import BrokerUnavailable, PublishError
+from ..base import Broker
 from ..busy_poll import BUSY_POLL_NS, BusyPoll
-from ..picklable import PicklableBroker
-from ..protocol import Backlog, OutputLimits
 from ..urls import URLFault, fault_of, not_a_url
 from . import topics
 from .pubsub import MqttPubSub, meta_of
@@ -37,7 +36,7 @@ Request = tuple[str, bytes, int, bool]
 """Topic, payload, quality of service, retained."""
 
 
-class MqttBroker(PicklableBroker):
+class MqttBroker(Broker):
     """An MQTT broker (protocol 3.1.1). `timeout` and the ping times are in seconds.
 
     `qos` is the quality of service of publishing and subscribing (default 1; a tap then subscribes with 2).
@@ -67,7 +66,6 @@ class MqttBroker(PicklableBroker):
         self.qos = 1 if qos is None else qos
         self._tap_qos = 2 if qos is None else qos
         self.sends_with = meta_of(self.qos, retained=False) or None
-        """`meta` of published messages, as a subscriber would get it; None for the usual one."""
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
         self._timeout = timeout or None
@@ -188,21 +186,6 @@ class MqttBroker(PicklableBroker):
             ping_timeout=self.ping_timeout,
             suffix=f"-{self._subscribers}",
         )
-
-    async def unheard(self) -> dict[str, int] | None:
-        return {}
-
-    async def clock_offset(self) -> int | None:
-        return None
-
-    async def backlog(self) -> Backlog | None:
-        return None
-
-    async def output_limits(self) -> OutputLimits:
-        return OutputLimits(None, None)
-
-    async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
-        return None
 
     async def _ready(self) -> Session:
         """Return the publishing connection. It is made if there is none or if the broker has closed it."""

@@ -17,9 +17,8 @@ from redis.exceptions import ResponseError
 
 from ...credentials import without_credentials
 from ...errors import BrokerUnavailable, PublishError
+from ..base import Backlog, Broker, OutputLimits
 from ..busy_poll import BUSY_POLL_NS, BusyPoll
-from ..picklable import PicklableBroker
-from ..protocol import Backlog, OutputLimits
 from .cluster import Cluster
 from .config import RedisConfig, checked_host
 from .endpoint import Endpoint, endpoint_at
@@ -52,7 +51,7 @@ CHANNELS_TOGETHER = 1000
 """Maximum number of channels in one PUBSUB NUMSUB."""
 
 
-class RedisBroker(PicklableBroker):
+class RedisBroker(Broker):
     """Redis: one server, the master that sentinels name, or a cluster. `timeout` and the ping times are in seconds.
 
     A subscriber pings after `ping_interval` of silence; without an answer within `ping_timeout`, the connection
@@ -73,8 +72,6 @@ class RedisBroker(PicklableBroker):
         self.url = endpoint.url
         self.ping_interval = ping_interval
         self.ping_timeout = ping_timeout
-        self.refused: str | None = None
-        """Command that the server refused last, with the remedy; None if it has refused none."""
         self._endpoint = endpoint
         self._cluster = endpoint if isinstance(endpoint, Cluster) else None
         self._nodes: dict[Address, RedisBroker] = {}  # of a cluster

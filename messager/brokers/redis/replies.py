@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ..protocol import Backlog, OutputLimits
+from ..base import Backlog, OutputLimits
 
 DEFAULT_LIMITS = (32 * 1024 * 1024, 8 * 1024 * 1024)
 """Default of `client-output-buffer-limit pubsub`, bytes that may wait for a subscriber: hard and soft."""

@@ -1,12 +1,14 @@
-"""Protocol of brokers and their subscribers.
+"""Base classes of brokers and their subscribers, with defaults for what a broker cannot tell.
 
-Method names and the shape of a received message are those of redis-py's `PubSub`, for every broker.
+Method names and the shape of a received message are those of redis-py's `PubSub`, for every broker. CONTRIBUTING.md
+shows a broker that defines only what it must.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from ..errors import PublishError
 
@@ -35,9 +37,13 @@ class Backlog(NamedTuple):
     """Total bytes that the slowest subscriber has taken; None if the broker does not report it."""
 
 
-class PubSub(Protocol):
+class PubSub(ABC):
     """One subscriber. Messages arrive in the order in which the broker delivered them."""
 
+    listen_timeout: float | None = 1.0
+    """Time-out (s) with which a listener calls `get_message`; None if there is no connection to check."""
+
+    @abstractmethod
     async def psubscribe(self, *patterns: str | bytes) -> None:
         """Subscribe to glob patterns; the subscription is active when this returns.
 
@@ -47,11 +53,15 @@ class PubSub(Protocol):
         also while another task waits in `get_message`.
         """
 
+    @abstractmethod
     async def punsubscribe(self, *patterns: str | bytes) -> None:
         """Unsubscribe from patterns; without arguments, from all."""
 
-    async def get_message(self, ignore_subscribe_messages: bool = True, timeout: float = 0.0) -> dict[str, Any] | None:
-        """Return the next message, or None after `timeout` (s).
+    @abstractmethod
+    async def get_message(
+        self, ignore_subscribe_messages: bool = True, timeout: float | None = 0.0
+    ) -> dict[str, Any] | None:
+        """Return the next message, or None after `timeout` (s; None only if `listen_timeout` is None).
 
         A message is a dict with `type` ("pmessage"), `pattern`, `channel` and `data`, the last three bytes. On MQTT
         it may have `meta`, with `retained: True` and a `qos` other than 1. A lost connection is made again, with its
@@ -59,34 +69,50 @@ class PubSub(Protocol):
         times (monotonic ns) may be missing.
         """
 
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Unsubscribe and disconnect. May be called twice."""
+
     def lost_since(self) -> int | None:
         """Return the time (monotonic ns) since which nothing could arrive; None while the connection stands."""
+        return None
 
     def unconfirmed_since(self) -> int | None:
         """Return the time (monotonic ns) of the last confirmation of the server; None if it is recent.
 
         On Redis, sentinels and other nodes of a cluster confirm it. On other brokers always None.
         """
+        return None
 
     def unread_since(self) -> int | None:
         """Return a time (monotonic ns) before all unread messages; None if there are none."""
-
-    async def aclose(self) -> None:
-        """Unsubscribe and disconnect. May be called twice."""
+        return None
 
 
-class Broker(Protocol):
-    """A broker. One object serves one event loop."""
+class Broker(ABC):
+    """A broker. One object serves one event loop.
+
+    Pickled for another process, such as a Ray actor, it is the URL that it was made from, password included.
+    """
 
     url: str
     """URL without credentials."""
+    refused: str | None = None
+    """Command that the server refused last, with the remedy; None if it has refused none."""
+    sends_with: dict[str, Any] | None = None
+    """`meta` of published messages, as a subscriber would get it; None for none."""
+    _made_from: tuple[str, dict[str, Any]] | None = None
+    """URL and options of `from_url`, which sets it; None if the broker was made in another way."""
 
+    @abstractmethod
     async def connect(self) -> None:
         """Connect and wait for an answer. Raises `BrokerUnavailable`. May be called twice."""
 
+    @abstractmethod
     async def close(self) -> None:
         """Close the publishing connection. May be called twice."""
 
+    @abstractmethod
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> Awaitable[list[int | PublishError | None]]:
         """Publish (channel, payload) pairs in order. Return one result for each; nothing is ever sent twice.
 
@@ -94,8 +120,19 @@ class Broker(Protocol):
         `outcome` is `not_sent` or `unknown`. If a future is returned, the messages have been written.
         """
 
+    @abstractmethod
     def pubsub(self) -> PubSub:
         """Return a new subscriber, not yet connected."""
+
+    def publish_as(
+        self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
+    ) -> Awaitable[list[int | PublishError | None]]:
+        """Publish as `publish` does, each message with its `meta` (see `PubSub.get_message`) if the broker has such."""
+        return self.publish(messages)
+
+    def pubsub_as_published(self) -> PubSub:
+        """Return a subscriber for recording: it gets messages as they were published, as far as it can."""
+        return self.pubsub()
 
     async def unheard(self) -> dict[str, int] | None:
         """Return the calls of commands whose messages no pattern subscriber gets, by command, without zeros.
@@ -103,28 +140,45 @@ class Broker(Protocol):
         On Redis: `XADD` (streams) and `SPUBLISH` (sharded channels) since the servers started; None if an ACL forbids
         the question. On other brokers always empty. Raises `BrokerUnavailable`.
         """
+        return {}
 
     async def clock_offset(self) -> int | None:
         """Return how far the clock of the broker is ahead of this machine, ns; None if it reports no time."""
+        return None
 
     async def backlog(self) -> Backlog | None:
         """Return what waits for the subscribers; None if the broker does not report it. Raises `BrokerUnavailable`."""
+        return None
 
     async def output_limits(self) -> OutputLimits:
         """Return the output limits, or their defaults if they are not reported. Raises `BrokerUnavailable`."""
+        return OutputLimits(None, None)
 
     async def subscriber_count(self, channels: Sequence[bytes]) -> int | None:
         """Return a lower bound of the clients subscribed to one of these channels; None if it is not reported.
 
         Redis does not list patterns, so a client with any pattern counts.
         """
+        return None
+
+    @property
+    def picklable(self) -> bool:
+        """True if the broker was made from a URL and is not connected."""
+        return self._made_from is not None and not self._in_use()
+
+    def _in_use(self) -> bool:
+        """Return True from the first connection on; for brokers with a `from_url`."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> Any:
+        if not self.picklable:
+            raise TypeError(
+                f"a {type(self).__name__} can be pickled only before it is connected, and only if it was made from a "
+                "URL. Make it with `open_broker(url)` of messager, and connect it in the process that uses it."
+            )
+        return _made, (type(self), self._made_from)
 
 
-@runtime_checkable
-class Retaining(Protocol):
-    """Broker with retained messages and qualities of service, such as MQTT."""
-
-    def publish_as(
-        self, messages: Sequence[tuple[bytes, bytes]], how: Sequence[Mapping[str, Any] | None]
-    ) -> Awaitable[list[int | PublishError | None]]:
-        """Publish as `Broker.publish` does, each message with its `meta` (see `PubSub.get_message`)."""
+def _made(kind: Any, made_from: tuple[str, dict[str, Any]]) -> Any:
+    url, options = made_from
+    return kind.from_url(url, **options)
