@@ -30,6 +30,7 @@ async def test_any_flipped_byte_is_refused_and_leaves_nothing(
     log: EventLog, other: EventLog, tmp_path: Path, nightly: bool
 ) -> None:
     await everything(log)
+    await end_all(log)
     dice = random.Random(7)
     for ending, flips in (("pack", 600), ("pack.gz", 240)) if nightly else (("pack", 30), ("pack.gz", 12)):
         await pack(log, "e1", tmp_path / f"a.{ending}")

@@ -24,7 +24,7 @@ from messager_store.recording.closing import close
 from messager_store.testing import Databases, PostgresServer, execute, transaction
 from tests.store.db.postgres.test_refusals import refused
 from tests.support import Proxy, sql, until
-from tests.support.logs import experiment, filled, listed, sent
+from tests.support.logs import end_all, experiment, filled, listed, sent
 from tests.support.outages import numbers, payloads, take
 
 pytestmark = pytest.mark.postgres
@@ -180,6 +180,7 @@ async def test_a_large_batch_has_the_time_that_it_takes_on_a_slow_connection(
         await log.append(writer, [sent(2, b"x" * 3_000_000)])
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await log.append(writer, [sent(3)])
+        proxy.answer_delay = 0.0
         assert [entry.ts for entry in await listed(log.read(of))] == [1, 2]
 
 
@@ -274,8 +275,8 @@ async def test_names_are_taken_out_in_time_however_many_a_server_can_remember(
             f"SELECT {many.id}::bigint * {1 << SEQ_BITS} + g, {of.id}, g, 1, NULL, 1000 + g, 1000 + g, 0, '' "
             "FROM generate_series(1, 30000) g",
             "ANALYZE",
-            "UPDATE recorder SET ended_at = 1",
         )
+        await end_all(log)
         done = await redact(log, "e1", RedactionFilter(senders=(("secret",),)), who="me", why="x", ids=True)
         assert done.events == 1
         assert sql(store, "SELECT count(*) FROM name WHERE what = 1") == [(30000,)]
@@ -298,7 +299,8 @@ async def test_what_takes_as_long_as_the_log_is_has_all_the_time(
         )
         sql(store, "ALTER TABLE experiment DISABLE TRIGGER slow")
         of = await filled(log, [sent(1), sent(2, b"secret")])
-        sql(store, "UPDATE recorder SET ended_at = 1", "ALTER TABLE experiment ENABLE TRIGGER slow")
+        await end_all(log)
+        sql(store, "ALTER TABLE experiment ENABLE TRIGGER slow")
         with pytest.raises(StoreUnavailable, match="does not answer"):
             await lifecycle.describe(log.database, of, name="n", tags=[], meta={})
         assert (await redact(log, "e1", RedactionFilter(contains=("secret",)), who="me", why="x")).events == 1
