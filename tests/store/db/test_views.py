@@ -14,9 +14,8 @@ from messager_store import EventLog, NewEvent
 from messager_store.formats.jsonl import import_jsonl
 from messager_store.json_text import is_no_text
 from messager_store.queries.index import index
-from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
-from tests.support.logs import experiment, filled, sent
+from tests.support.logs import close_and_index, experiment, filled, sent
 
 
 async def test_the_views_show_names_times_and_content(log: EventLog, store: str) -> None:
@@ -30,7 +29,7 @@ async def test_the_views_show_names_times_and_content(log: EventLog, store: str)
         NewEvent("blocked", -1, "exps:e1:agents:5:agent-chat", b'"text"'),
         NewEvent("mark", 7, None, b"", meta={"name": "tick", "fields": {}}),
     ]
-    await close(log, await filled(log, events), force=True)
+    await close_and_index(log, await filled(log, events), force=True)
     sql(store, "DELETE FROM said")
     sql(store, "INSERT INTO said (event_id, text) SELECT e.id, 'the text' FROM event e WHERE e.ts > 0")
     sql(store, "UPDATE said SET text = NULL WHERE event_id IN (SELECT id FROM event WHERE ts = 7)")
@@ -96,7 +95,7 @@ async def test_when_each_sending_was_first_received_is_known_once_the_experiment
     heard = [NewEvent("received", ts, "c", b"same") for ts in (12, 22, 35)]
     await log.append(first, [*heard, NewEvent("received", 2 * minute + 9, "c", b"same")])
     await log.append(second, [NewEvent("received", ts, "c", b"same") for ts in (11, 25)])
-    await close(log, of, force=True)
+    await close_and_index(log, of, force=True)
     rows = sql(store, "SELECT ts, received_at FROM message ORDER BY ts")
     assert rows == [(10, 11), (20, 22), (30, 35), (40, None), (2 * minute, 2 * minute + 9)]
 
@@ -112,7 +111,7 @@ async def test_a_listener_has_heard_what_was_sent_since_it_began(
     sql(store, f"UPDATE recorder SET started_at = {began} WHERE id = {late.id}")
     await log.append(speaker, [sent(ts, b"same") for ts in (10, 20, 30, 40)])
     await log.append(late, [NewEvent("received", ts, "c", b"same") for ts in (22, 32, 43) if ts > began])
-    await close(log, of, force=True)
+    await close_and_index(log, of, force=True)
     assert sql(store, "SELECT ts, received_at FROM message ORDER BY ts") == [
         (ts, heard) for ts, heard in zip((10, 20, 30, 40), expected, strict=True)
     ]
@@ -125,7 +124,7 @@ async def test_what_was_sent_before_the_end_of_a_gap_was_not_heard_behind_it(log
     heard = [NewEvent("received", ts, "c", b"same") for ts in (11, 31, 42)]
     gap = NewEvent("gap", 25, None, b"", meta={"reason": "the connection was lost", "since": 15, "until": 25})
     await log.append(listener, [heard[0], gap, *heard[1:]])
-    await close(log, of, force=True)
+    await close_and_index(log, of, force=True)
     rows = sql(store, "SELECT ts, received_at FROM message ORDER BY ts")
     assert rows == [(10, 11), (20, None), (30, 31), (40, 42)]
 
@@ -152,7 +151,7 @@ async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, stor
         events = [sent(at, b"%d" % at, f"c{at % 7}", from_id=at % 5) for at in range(size)]
         received = [entry._replace(kind="received", ts=entry.ts + 1) for entry in events]
         of = await filled(log, events + received, f"e{size}")
-        await close(log, of, force=True)
+        await close_and_index(log, of, force=True)
         found.append(steps(f"e{size}"))
     assert found[1] < found[0] * 8  # with 2.5 to 4 times the rows in the store; quadratic would be 16 times
 
@@ -232,7 +231,7 @@ async def test_an_import_is_indexed_on_request_and_closing_again_completes_what_
     for table in tables:
         assert sql(store, f"DELETE FROM {table} RETURNING 1")
     for _ in range(2):
-        await close(log, of)
+        await close_and_index(log, of)
     assert sql(store, "SELECT received_at FROM message") == [(2,)]
 
 

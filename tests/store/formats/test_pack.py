@@ -27,11 +27,10 @@ from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.index import index
-from messager_store.recording.closing import close
 from messager_store.recording.gather import GatheredExperiment, gather
 from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, Stores, nightly_after, sql, until
-from tests.support.logs import end_all, filled, sent
+from tests.support.logs import close_and_index, end_all, filled, sent
 
 TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
 
@@ -40,7 +39,7 @@ async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
     """End the recorders of an experiment, and close it."""
     of = await log.experiment(exp_id)
     await end_all(log)
-    await close(log, of)
+    await close_and_index(log, of)
     return await log.experiment(exp_id)
 
 
