@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 # The first of these that is recent enough is used: make test PYTHON=python3.12
 PYTHON ?= $(BIN)/python python3 python3.14 python3.13 python3.12 python3.11
 UPLOT_IN := store/view/page/vendor
+# Ray starts servers of its own, which do not bear several test processes: these tests run by themselves.
+RAY_TESTS := tests/store/test_ray.py tests/store/test_ray_dataset.py
 
 INTERPRETER := $(shell for python in $(PYTHON); do "$$python" -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); \
 	print(sys._base_executable)' 2>/dev/null && break; done)
@@ -52,11 +54,12 @@ faults: $(VENV)/test  ## Run the fault harness in its long form, with a random s
 	$(BIN)/python -m tests.faults --long $(foreach name,$(ONLY),--only $(name))
 
 nightly: $(VENV)/ray $(VENV)/typescript lint  ## Run the tests with random seeds, many examples and every database, then make faults
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --nightly --timeout 1200
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --nightly --timeout 1200 $(addprefix --ignore ,$(RAY_TESTS))
+	@! [ -e $(VENV)/ray ] || $(MAKE) ray
 	$(BIN)/python -m tests.faults --long
 
 ray: $(VENV)/ray  ## Run the tests that need Ray, which is an 80 MB download
-	$(BIN)/python -m pytest --nightly tests/store/test_ray.py tests/store/test_ray_dataset.py
+	$(BIN)/python -m pytest --nightly $(RAY_TESTS)
 
 pictures: $(VENV)/test  ## Draw the pictures of README.md, and take the screenshots
 	$(BIN)/python docs/pictures.py

@@ -46,10 +46,10 @@ def test_every_alignment_is_a_common_subsequence_and_few_edits_give_the_longest(
             patch.setattr(sequence_alignment, "CELLS", cells)
             patch.setattr(sequence_alignment, "MOST_EDITS", edits)
             patch.setattr(sequence_alignment, "STEP", step)
-            pairs, _ = align(a, b)
+            pairs, by_anchors = align(a, b)
             assert all(a[i] == b[j] for i, j in pairs)
             assert all(i < next_i and j < next_j for (i, j), (next_i, next_j) in pairwise(pairs))
-            if cells == 0 and edits == 200:
+            if cells == 0 and edits == 200 and not by_anchors:
                 assert len(pairs) == longest(a, b)
             between = list(gaps(pairs, len(a), len(b)))
             assert sorted([i for i, _ in pairs] + [i for one, _ in between for i in one]) == list(range(len(a)))

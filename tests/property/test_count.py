@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import Any
 from uuid import uuid4
 
@@ -96,11 +95,8 @@ async def expected(log: EventLog, of: Experiment, by: list[str], selection: Sele
         name = (entry.meta or {})["name"]
         if not name.startswith("messager."):
             marks.append((entry.cursor, name))
-    names = Counter(name for _, name in marks)
-    labels = [
-        name if names[name] == 1 else f"{name}#{[each for _, each in marks[: at + 1]].count(name)}"
-        for at, (_, name) in enumerate(marks)
-    ]
+    numbers = [[each for _, each in marks[: at + 1]].count(name) for at, (_, name) in enumerate(marks)]
+    labels = [name if number == 1 else f"{name}#{number}" for (_, name), number in zip(marks, numbers, strict=True)]
 
     def values(entry: Event, name: str) -> list[Any]:
         if name in ("channel", "kind"):
