@@ -100,7 +100,7 @@ class RecorderRow:
 
     @property
     def gathered(self) -> bool:
-        """True if it was gathered from another store. Only `messager_store.recording.gather` appends to it."""
+        """True if it was gathered from another store. Only `messager_store.formats.gather` appends to it."""
         return self.epoch < 0
 
     @property

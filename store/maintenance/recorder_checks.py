@@ -10,14 +10,15 @@
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import index
 from shlex import quote
 
 from ..db.codes import KINDS, REDACTED, SEQ_BITS, SEQ_MASK
 from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
+from ..log.chain_counters import Counters
 from ..log.chain_walk import (
     WRONG_TYPE,
     ChainEvent,
@@ -26,8 +27,6 @@ from ..log.chain_walk import (
     WalkedPage,
     experiment_of,
     flags_of,
-    kind_of,
-    payload_of,
     ts_of,
     walk,
 )
@@ -41,49 +40,14 @@ _TYPE_PROBLEM = "holds a value of the wrong type"
 
 
 @dataclass(slots=True)
-class Counters:
-    """Counters of a recorder, counted again from its events."""
-
-    events: int = 0
-    kinds: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
-    payload_bytes: int = 0
-    first_ts: int | None = None
-    last_ts: int | None = None
-    worst_unacknowledged: int = 0
-
-    def add_page(self, page: WalkedPage) -> None:
-        """Count the events of a page whose values have the right types."""
-        rows = page.rows
-        self.events += len(rows)
-        for code, count in Counter(map(kind_of, rows)).items():
-            if 1 <= code <= len(KINDS):
-                self.kinds[KINDS[code - 1]] += count
-        self.payload_bytes += sum(map(len, map(payload_of, rows)))
-        first, last = min(map(ts_of, rows)), max(map(ts_of, rows))
-        self.first_ts = first if self.first_ts is None else min(self.first_ts, first)
-        self.last_ts = last if self.last_ts is None else max(self.last_ts, last)
-
-    def add(self, entry: ChainEvent) -> None:
-        """Count an event. Raises one of `WRONG_TYPE`."""
-        self.events += 1
-        if 1 <= entry.kind <= len(KINDS):
-            self.kinds[KINDS[entry.kind - 1]] += 1
-        self.payload_bytes += len(entry.payload)
-        self.first_ts = entry.ts if self.first_ts is None else min(self.first_ts, entry.ts)
-        self.last_ts = entry.ts if self.last_ts is None else max(self.last_ts, entry.ts)
-
-
-@dataclass(slots=True)
 class ReadRecorder:
     """A recorder and the state of reading its chain."""
 
     of: Experiment
     row: RecorderRow
-    link: bytes
-    """Chain hash so far."""
+    counted: Counters
     end: int = 1
     """Seq after the last batch so far."""
-    counters: Counters = field(default_factory=Counters)
 
 
 @dataclass(slots=True)
@@ -99,7 +63,7 @@ class ReadBatch:
         """Count the events of a page in which there is nothing to find."""
         self.seqs += page.seqs
         self.times += map(ts_of, page.rows)
-        self.recorder.counters.add_page(page)
+        self.recorder.counted.add_page(page)
 
 
 async def check_recorder(
@@ -120,13 +84,13 @@ async def check_recorder(
     if row.id >> 63 - SEQ_BITS:
         raise OverflowError("no event can have an id of this recorder")
     who = f"recorder {row.ordinal}"
-    read = ReadRecorder(of, row, chain.first_link(row.uuid))
+    read = ReadRecorder(of, row, Counters.before(row.uuid))
     named = RecorderName(row.ordinal, row.uuid)
-    redactions.link(named, 0, read.link)
+    redactions.link(named, 0, read.counted.head_hash)
     told = 0
     async for walked in walk(source, row.id, encoder, last=_last_seq(row)):
-        if read.counters.events - told >= TOLD_EVERY:
-            progress(told := read.counters.events)
+        if read.counted.events - told >= TOLD_EVERY:
+            progress(told := read.counted.events)
         part = walked.row
         if part.first_seq != read.end:
             verdict.add([f"the batch after seq {read.end - 1} starts at {part.first_seq}"], who)
@@ -143,11 +107,11 @@ async def check_recorder(
         for check in BATCH_CHECKS:
             verdict.add(check(batch), place)
         verdict.batches += 1
-        read.end, read.link = walked.end, part.chain_hash
-        redactions.link(named, read.end - 1, read.link)
+        read.end, read.counted.head_hash = walked.end, part.chain_hash
+        redactions.link(named, read.end - 1, part.chain_hash)
     for check_of_recorder in RECORDER_CHECKS:
         verdict.add(check_of_recorder(read), who)
-    verdict.events += read.counters.events
+    verdict.events += read.counted.events
     verdict.notes += [f"{who} {note}" for note in _notes(read)]
 
 
@@ -173,8 +137,8 @@ def event_problems(batch: ReadBatch, entry: ChainEvent) -> Iterator[str]:
     batch.seqs.append(entry.seq)
     unreadable = entry.seq in batch.walked.unreadable
     try:
-        batch.recorder.counters.add(entry)
-        batch.times.append(entry.ts)
+        batch.recorder.counted.add(entry.kind, entry.payload)
+        batch.times.append(index(entry.ts))
     except WRONG_TYPE:
         unreadable = True
     if unreadable:
@@ -220,11 +184,11 @@ def check_times(batch: ReadBatch) -> Iterator[str]:
 
 def check_chain(batch: ReadBatch) -> Iterator[str]:
     """Check that the chain hash continues the previous one."""
-    recorder, part = batch.recorder, batch.walked.row
-    link = recorder.link
+    counted, part, times = batch.recorder.counted, batch.walked.row, batch.times
+    link = counted.head_hash
     try:
         link = batch.walked.link(link)
-        recorder.counters.worst_unacknowledged = max(recorder.counters.worst_unacknowledged, part.unacknowledged)
+        counted.end_batch(part.chain_hash, (min(times), max(times)) if times else None, part.unacknowledged)
     except WRONG_TYPE:
         yield f"its row {_TYPE_PROBLEM}"
     if link != part.chain_hash:
@@ -248,16 +212,18 @@ def check_last_seq(read: ReadRecorder) -> Iterator[str]:
 
 def check_head_hash(read: ReadRecorder) -> Iterator[str]:
     """Check that the head is the chain hash of the last batch."""
-    if read.link != read.row.head_hash:
+    if read.counted.head_hash != read.row.head_hash:
         yield "its head is not the hash of its last batch"
 
 
 def check_counters(read: ReadRecorder) -> Iterator[str]:
     """Check the counters in the row of the recorder."""
+    counted = read.counted
+    kinds = {kind: counted.kinds[code] for code, kind in enumerate(KINDS, 1)}
     for key in ("kinds", "payload_bytes", "first_ts", "last_ts", "worst_unacknowledged"):
-        recorded, counted = getattr(read.row, key), getattr(read.counters, key)
-        if recorded != counted:
-            yield f"its row says {key} {recorded}, its events say {counted}"
+        recorded, value = getattr(read.row, key), kinds if key == "kinds" else getattr(counted, key)
+        if recorded != value:
+            yield f"its row says {key} {recorded}, its events say {value}"
 
 
 def check_end(read: ReadRecorder) -> Iterator[str]:

@@ -14,8 +14,8 @@ from typing import Any
 from messager.testing import redis_server
 from messager_store import EventLog, NewEvent
 from messager_store.db.codes import SEQ_BITS
+from messager_store.formats.gather import GatheredExperiment, GatheredPart, gather
 from messager_store.recording.closing import close
-from messager_store.recording.gather import GatheredExperiment, GatheredPart, gather
 
 from .evidence import count_disorder, count_repeats, events, findings
 from .killing import EXP

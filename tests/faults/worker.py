@@ -260,10 +260,10 @@ async def drain_(store: str, spool: str) -> None:
 
 async def gather_(store: str, parts: list[str], flush: int) -> None:
     """Gather stores, `flush` events with one commit. Writes `ready` before and `done` after."""
-    from messager_store.recording import chain_copy
-    from messager_store.recording.gather import gather
+    from messager_store.formats import chain_loader
+    from messager_store.formats.gather import gather
 
-    chain_copy.FLUSH_EVENTS = flush
+    chain_loader.FLUSH_EVENTS = flush
     async with EventLog.open(store) as log:
         say("ready")
         async for _ in gather(log, parts):

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store import EventLog, NewEvent
+from messager_store.formats import chain_loader
+from messager_store.formats.gather import GatheredExperiment, gather
 from messager_store.log.chain import head_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
-from messager_store.recording import chain_copy
 from messager_store.recording.closing import close
-from messager_store.recording.gather import GatheredExperiment, gather
 from tests.support import Stores
 from tests.support.examples import WITH_STORE
 from tests.support.parts import Killed, commits_limited
@@ -74,7 +74,7 @@ async def test_any_way_of_gathering_gives_the_same(
         await close(parts[at], of)
     pairs = [row for at in holding for row in await parts[at].recorders(made[at])]
     expected = sorted([each for at in holding for each in await events(parts[at], exp_id)])
-    with mock.patch.object(chain_copy, "FLUSH_EVENTS", flush):
+    with mock.patch.object(chain_loader, "FLUSH_EVENTS", flush):
         for order, count, limit in steps:
             with commits_limited(log, limit), contextlib.suppress(Killed):
                 await gather_all(log, exp_id, [urls[at] for at in order[:count]])

@@ -27,8 +27,8 @@ from messager.record import MessageRecord
 from messager.testing import MqttServer, RedisServer
 from messager_store import EventLog, Recorder, StoreError
 from messager_store.db.one_host import ELSEWHERE
+from messager_store.formats.gather import GatheredExperiment, gather
 from messager_store.ray import HOST, WORKER_SETUP, runtime_env, set_up_worker
-from messager_store.recording.gather import GatheredExperiment, gather
 from tests.store.ray_runs import once, run
 from tests.support import ROOT, Listed, until
 from tests.support.agentsociety_1_0 import REQUIREMENT

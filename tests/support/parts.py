@@ -8,12 +8,12 @@ from typing import Any
 from unittest import mock
 
 from messager_store import EventLog, Experiment, NewEvent
+from messager_store.formats.gather import GatheredExperiment, gather
 from messager_store.log.chain import head_of
 from messager_store.maintenance.verify import verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.recording.closing import close
-from messager_store.recording.gather import GatheredExperiment, gather
 from tests.support import sql
 from tests.support.logs import sent
 

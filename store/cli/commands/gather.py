@@ -15,7 +15,7 @@ from ..place import PLACE
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...recording.gather import GatheredExperiment, GatheredPart, GatheredRecorder
+    from ...formats.gather import GatheredExperiment, GatheredPart, GatheredRecorder
 
 COLUMNS = (
     ("PART", "left"),
@@ -56,8 +56,8 @@ async def command(
     Exit code 1 if something of a part was not copied: it is damaged, differs from what was gathered before, or may be
     another experiment with the same exp_id. Events that the store has already are not compared again.
     """
+    from ...formats.gather import GatheredExperiment, gather
     from ...queries.index import index_or_warn
-    from ...recording.gather import GatheredExperiment, gather
 
     refused: list[GatheredPart] = []
     experiments: list[GatheredExperiment] = []

@@ -22,10 +22,12 @@ from ...experiments import validation
 from ...experiments.records import Experiment
 from ...json_text import escapes_half, is_no_text
 from ...log import chain
+from ...log.chain_counters import Counters
 from ...log.event_log import EventLog
 from ...log.names import agent_value
 from ...log.redaction_records import RecorderName, RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
+from ..chain_loader import Chain, check_seal
 from ..fields import (
     INT64,
     NO_CHANNEL,
@@ -48,11 +50,9 @@ from .layout import (
     MOST_REDACTIONS,
     RECORDER,
     REDACTION,
-    Chain,
-    check_seal,
     row_from_json,
 )
-from .loader import Loader
+from .restoring import HiddenExperiment
 
 _FLAGS, _META, _PAYLOAD = map(EVENT_COLUMNS.index, ("flags", "meta", "payload"))
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
@@ -112,7 +112,7 @@ async def _unpack(
     of, tags, redactions, told = _description(lines)
     wanted = of["exp_id"] if exp_id is None else validation.checked_exp_id(exp_id)
     await sweep_unfinished(log)
-    loading = await Loader.begin(log.database, of, wanted, tags)
+    loading = await HiddenExperiment.begin(log.database, of, wanted, tags)
     try:
         await _recorders(lines, loading, of)
         if await log.has_experiment(wanted):  # and it is a different recording
@@ -173,7 +173,7 @@ def _check_parent(of: dict[str, Any]) -> None:
         raise InvalidEntry("parent_head is not a SHA-256 in hex")
 
 
-async def _recorders(lines: _PackFile, loading: Loader, of: dict[str, Any]) -> None:
+async def _recorders(lines: _PackFile, loading: HiddenExperiment, of: dict[str, Any]) -> None:
     """Read the rows of the recorders, a page at a time."""
     page: list[dict[str, Any]] = []
     count = of["recorders"]
@@ -184,7 +184,7 @@ async def _recorders(lines: _PackFile, loading: Loader, of: dict[str, Any]) -> N
             page = []
 
 
-async def _redactions(lines: _PackFile, loading: Loader, count: int) -> RedactionCheck:
+async def _redactions(lines: _PackFile, loading: HiddenExperiment, count: int) -> RedactionCheck:
     """Read the records of redactions, which the events are checked against."""
     rows = []
     size = 0
@@ -203,7 +203,7 @@ async def _redactions(lines: _PackFile, loading: Loader, count: int) -> Redactio
 
 
 async def _events(
-    lines: _PackFile, loading: Loader, seals: RedactionCheck, progress: Callable[[int, int], None] | None
+    lines: _PackFile, loading: HiddenExperiment, seals: RedactionCheck, progress: Callable[[int, int], None] | None
 ) -> None:
     """Read every batch with its events, and check each against the chain before it is added."""
     total = sum(row["last_seq"] for row in loading.claims)
@@ -211,7 +211,7 @@ async def _events(
     events = _Events(loading)
     encoder = chain.Encoder({claims["id"]: claims["uuid"].encode() for claims in loading.claims})
     for ordinal, claims in enumerate(loading.claims, 1):
-        sealed = Chain(ordinal, claims["uuid"], encoder)
+        sealed = Chain(f"recorder {ordinal}", Counters.before(claims["uuid"]), encoder)
         named = RecorderName(ordinal, claims["uuid"])
         seals.link(named, 0, chain.first_link(claims["uuid"]))
         size = 0
@@ -235,7 +235,7 @@ async def _events(
                         progress(done, total)
             sealed.end()
             seals.link(named, sealed.last_seq, part["chain_hash"])
-            loading.add_batch(claims["id"], part)
+            loading.loader.add_batch(claims["id"], part)
         sealed.check_row(claims)
         loading.complete(claims)
         if loading.is_full:
@@ -257,7 +257,7 @@ def _recorder(data: Any, ordinal: int) -> dict[str, Any]:
     meta_of(row["meta"])
     integer(row["last_seq"], "last_seq", 0, (1 << SEQ_BITS) - 1)
     integer(row["payload_bytes"], "payload_bytes", 0, INT64 - 1)
-    check_seal(row)
+    check_seal(f"recorder {ordinal}", row)
     if row["ended_at"] is None:  # one in the future would be alive for ever
         row["heartbeat_at"] = min(row["heartbeat_at"], time.time_ns())
     return row
@@ -269,7 +269,7 @@ _Key = tuple[Any, Any, Any, Any]
 class _Events:
     """Checks the lines of events, and makes rows of them."""
 
-    def __init__(self, loading: Loader) -> None:
+    def __init__(self, loading: HiddenExperiment) -> None:
         self._loading = loading
         self._names: dict[_Key, tuple[chain.Names, list[tuple[int, bytes] | None], bool]] = {}
         """Checked names, by the texts in a line: for the chain and for the row, and True if there is a channel."""
@@ -315,7 +315,7 @@ class _Events:
     ) -> tuple[chain.Names, list[tuple[int, bytes] | None], bool]:
         channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
         for agent in (sender, recipient):
-            if agent is not None and not self._loading.knows(agent):
+            if agent is not None and not self._loading.loader.knows(agent):
                 _check_id(agent)
         by = text_of(data, "messager")
         messager = None if by is None else by.encode()

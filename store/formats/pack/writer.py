@@ -19,8 +19,10 @@ from ...experiments.seal import seal_of
 from ...json_text import too_long
 from ...log.chain import Encoder
 from ...log.chain import head as head_of
-from ...log.chain_walk import WalkedBatch, WalkedPage, fetch_from, walk
+from ...log.chain_counters import Counters
+from ...log.chain_walk import fetch_from, walk
 from ...log.event_log import EventLog
+from ..chain_loader import Chain, check_seal
 from ..fields import InvalidEntry
 from ..output_file import open_output
 from .event_lines import EventLines
@@ -32,8 +34,6 @@ from .layout import (
     MOST_REDACTIONS,
     RECORDER,
     REDACTION,
-    Chain,
-    check_seal,
     row_to_json,
 )
 
@@ -92,20 +92,15 @@ async def pack(
             encoder = Encoder({row["id"]: row["uuid"].encode() for row in taken.recorders})
             lines = EventLines(ordinals)
             for row in taken.recorders:
-                chain = Chain(row["ordinal"], row["uuid"], encoder)
+                chain = Chain(f"recorder {row['ordinal']}", Counters.before(row["uuid"]), encoder)
                 async for walked in walk(source, row["id"], encoder, last=row["last_seq"]):
                     part = {key: getattr(walked.row, key) for key in BATCH}
                     out.write({"batch": row_to_json(BATCH, part)})
-                    chain.begin(part, walked.digest)
-                    async for page in walked.pages():
-                        _count(page, walked, chain)
+                    async for page in chain.pages(walked, part):
                         out.write_lines(lines.of(page))
                         if progress and done // 1000 < (done + len(page)) // 1000:
                             progress(done + len(page), total)
                         done += len(page)
-                    if chain.last_seq + 1 != walked.end:
-                        raise _missing(chain, walked)
-                    chain.end()
                 chain.check_row(row)
         except InvalidEntry as error:
             if not await log.has_experiment(of.exp_id):
@@ -148,29 +143,10 @@ def _describe(out: _Lines, taken: _Snapshot) -> None:
     out.write({"experiment": of, "tags": taken.tags, "redactions": len(taken.redactions), "head": taken.head})
     for row in taken.recorders:
         row["epoch"] = max(row["epoch"], 1)  # that of a gathered recorder says how it came into this store
-        check_seal(row)
+        check_seal(f"recorder {row['ordinal']}", row)
         out.write({"recorder": row_to_json(RECORDER, row)})
     for row in taken.redactions:
         out.write({"redaction": row_to_json(REDACTION, row)})
-
-
-def _count(page: WalkedPage, walked: WalkedBatch, chain: Chain) -> None:
-    """Count the events of a page. Raises `InvalidEntry` for one that is missing or cannot be hashed."""
-    first = chain.last_seq + 1
-    if page.readable and page.seqs == range(first, first + len(page)):
-        chain.count_page(page.rows)
-        return
-    for entry in page.entries():
-        if entry.seq != chain.last_seq + 1:
-            raise _missing(chain, walked)
-        if entry.seq in walked.unreadable:
-            raise chain.unreadable()
-        chain.count(entry.ts, entry.kind, entry.payload)
-
-
-def _missing(chain: Chain, walked: WalkedBatch) -> InvalidEntry:
-    missing = chain.last_seq + 1
-    return InvalidEntry(f"batch at seq {walked.row.first_seq}: the event of seq {missing} is missing")
 
 
 class _Lines:

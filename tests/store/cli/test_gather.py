@@ -63,7 +63,10 @@ def test_damage_and_what_is_no_store_are_told_with_exit_code_1(folder: Path) -> 
     assert done.returncode == 1
     found = json.loads(done.stdout)
     [town] = found["experiments"]
-    assert [part["recorders"][0]["damage"] for part in town["parts"]] == [None, "the event of seq 1 was changed"]
+    assert [part["recorders"][0]["damage"] for part in town["parts"]] == [
+        None,
+        "recorder 1, batch at seq 1: the event of seq 1 was changed, or its check",
+    ]
     assert (town["status"], "there is no store" in found["not_read"][0]["reason"]) == ("open", True)
     done = messager("gather", "a.db", "b.db", "--store", "all.db", cwd=folder)
     assert done.returncode == 1 and "damaged  " in done.stdout and "the event of seq 1 was changed" in done.stdout

@@ -12,10 +12,10 @@ import pytest
 from messager_pytest.recording_file import BadRecording, read_lines
 from messager_store import EventLog, NewEvent, Recorder, limits
 from messager_store.errors import BadEvent, BadFile, StoreError
+from messager_store.formats.gather import gather
 from messager_store.formats.import_file import import_file
 from messager_store.formats.input_file import InputFile
 from messager_store.formats.pack import pack, unpack
-from messager_store.recording.gather import gather
 from messager_store.recording.registration import Registration, register
 
 FACE = "\U0001f600"

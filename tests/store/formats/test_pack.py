@@ -16,9 +16,11 @@ import pytest
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
 from messager_store.experiments.seal import seal_of
+from messager_store.formats import chain_loader
 from messager_store.formats.fields import InvalidEntry
+from messager_store.formats.gather import GatheredExperiment, gather
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
-from messager_store.formats.pack import layout, loader, pack, unpack
+from messager_store.formats.pack import layout, pack, unpack
 from messager_store.formats.pack import writer as packing
 from messager_store.log.chain import head as chain_head
 from messager_store.log.chain import head_of
@@ -27,7 +29,6 @@ from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.index import index
-from messager_store.recording.gather import GatheredExperiment, gather
 from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, Stores, nightly_after, sql, until
 from tests.support.logs import close_and_index, end_all, filled, sent
@@ -266,7 +267,7 @@ def _seal_rows(lines: list[dict[str, Any]]) -> None:
 async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_meanwhile(
     log: EventLog, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loader, "FLUSH_EVENTS", 50)
+    monkeypatch.setattr(chain_loader, "FLUSH_EVENTS", 50)
     await everything(log)
     await pack(log, "e1", tmp_path / "a.pack")
     seen: list[int] = []
@@ -287,9 +288,9 @@ async def test_unpacking_is_invisible_until_it_is_complete_and_nobody_sweeps_it_
 KILLED = """
 import asyncio, sys
 from messager_store import EventLog
-from messager_store.formats.pack import loader
+from messager_store.formats import chain_loader
 from messager_store.formats.pack import unpack
-loader.FLUSH_EVENTS = 50
+chain_loader.FLUSH_EVENTS = 50
 def look(done, total):
     print(done, flush=True)
     sys.stdin.read()

@@ -9,13 +9,13 @@ import pytest
 
 from messager_store import EventLog, Experiment, close
 from messager_store.errors import BadCursor, ExperimentExists, ExperimentNotFound, StoreError
+from messager_store.formats.gather import gather
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import pack, unpack
 from messager_store.log.lineage import Parent, forks_of, parent_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import listing, overview
-from messager_store.recording.gather import gather
 from tests.support import Stores, nightly_after
 from tests.support.lineage import fork, parent
 from tests.support.logs import filled, listed, sent

@@ -11,7 +11,7 @@ from sqlalchemy import update
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.db.schema import recorder
 from messager_store.experiments import seal
-from messager_store.formats.pack.layout import COUNTED
+from messager_store.log.chain_counters import COUNTED
 from messager_store.maintenance.verify import verify, verify_all
 from tests.support import Refused, Stores, forgeries, sql
 from tests.support.logs import sent

@@ -8,10 +8,10 @@ import pytest
 
 from messager_store import EventLog, NewEvent
 from messager_store.errors import RecorderFenced, StoreError
+from messager_store.formats.gather import gather
 from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from messager_store.recording.draining import drain
-from messager_store.recording.gather import gather
 from messager_store.recording.repair import repair
 from messager_store.recording.spool import Spool
 from tests.support import sql

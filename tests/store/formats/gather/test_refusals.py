@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog
+from messager_store.formats.gather import GatheredPart, gather
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
-from messager_store.recording.gather import GatheredPart, gather
 from tests.support import sql
 from tests.support.logs import sent
 from tests.support.parts import (
@@ -210,7 +210,8 @@ async def test_a_redaction_behind_damage_comes_with_an_intact_copy(
     await gathered(parts[2], urls[0])  # an intact copy
     sql(urls[0], "UPDATE event SET ts = ts + 1 WHERE id & 1099511627775 = 6")
     done = await gathered(log, urls[0])
-    assert [each.damage for each in done.parts[0].recorders] == ["the event of seq 6 was changed"]
+    [damaged] = done.parts[0].recorders
+    assert "the event of seq 6 was changed" in (damaged.damage or "")
     assert await problems(log) == []
     await gathered(log, urls[2])
     verdict = await verify(log, await log.experiment("e1"))

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
-from .. import limits
-from ..db.schema import experiment, recorder
-from ..errors import StoreError, StoreNotFound, WrongRevision
-from ..experiments import validation
-from ..experiments.records import RecorderRow
-from ..log import chain
-from ..log.event_log import EventLog
+from ... import limits
+from ...db.schema import experiment, recorder
+from ...errors import StoreError, StoreNotFound
+from ...experiments import validation
+from ...experiments.records import RecorderRow
+from ...log import chain
+from ...log.event_log import EventLog
 from .chain_copy import ChainCopy, Moved, chain_hash_at
 from .part_rows import close_complete, ending, is_newer, missing_records, records_of, write_records, write_rows
 from .parts import Part, Whole, belonging, read_parts
@@ -110,8 +110,7 @@ async def gather(
     stores are not changed. May be interrupted, and repeated: every batch is copied once. A part is not copied if
 
     - its experiment is probably another one with the same exp_id (never with `force`),
-    - a recorder of it differs from the same recorder in this store, because one of them was redacted or changed,
-    - it was recorded before revision 0003.
+    - a recorder of it differs from the same recorder in this store, because one of them was redacted or changed.
 
     Of a damaged recorder, the batches before the damage are copied. With `dry_run`, nothing is written, and damage is
     not looked for. Raises `StoreError` for errors of the target, and if no store has an experiment of `exp_ids`.
@@ -131,16 +130,6 @@ async def gather(
                 yield GatheredPart(source.location, None, reason=reason, skipped=True)
             except StoreNotFound:
                 yield GatheredPart(store, None, reason="there is no store. Give the file or the URL of a store")
-            except WrongRevision as error:
-                if error.newer:
-                    yield GatheredPart(store, None, reason=str(error))
-                    continue
-                yield GatheredPart(
-                    store,
-                    None,
-                    reason=f"it is at revision {error.found}. Its experiments were begun before revision "
-                    "0003, and cannot be merged: move each as a whole, with `messager pack` and `messager unpack`",
-                )
             except StoreError as error:
                 yield GatheredPart(store, None, reason=str(error))
         for exp_id in exp_ids:
@@ -225,7 +214,7 @@ class _Gathering:
             raise Moved
         rows = {row.uuid: row for row in here.recorders}
         ids = {row.id: rows[row.uuid].id for row in part.recorders if row.uuid in rows}
-        copy = ChainCopy(part.database, part.recorders, self._database, number, ids, self._tell)
+        copy = ChainCopy(part, self._database, number, ids, self._tell)
         result.recorders = []
         for row in part.recorders:
             mine = rows.get(row.uuid)
@@ -235,9 +224,9 @@ class _Gathering:
             done.before, done.events = min(before.get(row.uuid, 0), row.last_seq), 0
             result.recorders.append(done)
             if is_newer(row, mine):
-                columns = part.recorder_columns[row.uuid]
-                last = ending(columns, here.recorder_columns[row.uuid])
-                reached, done.damage = await copy.copy(row, columns, mine, last)
+                mine_columns = here.recorder_columns[row.uuid]
+                last = ending(part.recorder_columns[row.uuid], mine_columns)
+                reached, done.damage = await copy.copy(row, mine_columns, last)
                 done.events = max(reached - done.before, 0)
         await write_records(self._database, number, records)
 

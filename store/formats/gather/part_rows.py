@@ -13,15 +13,14 @@ from typing import Any
 from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .. import json_text
-from ..db.codes import KINDS
-from ..db.database import Database
-from ..db.schema import VISIBLE, experiment, recorder, redaction, tag
-from ..experiments import lifecycle
-from ..experiments.records import GATHERED, RecorderRow
-from ..experiments.seal import SEALED
-from ..log import chain
-from ..log.redaction_records import RedactionRow
+from ... import json_text
+from ...db.database import Database
+from ...db.schema import VISIBLE, experiment, recorder, redaction, tag
+from ...experiments import lifecycle
+from ...experiments.records import GATHERED, RecorderRow
+from ...experiments.seal import SEALED
+from ...log.chain_counters import Counters
+from ...log.redaction_records import RedactionRow
 from .chain_copy import Moved
 from .parts import PARENT, Columns, Part
 
@@ -189,10 +188,10 @@ def _begun(part: Part, of: RecorderRow, experiment_id: int, ordinal: int) -> dic
     row = {key: value for key, value in part.recorder_columns[of.uuid].items() if key != "id"}
     return {
         **row,
-        **dict.fromkeys((f"{kind}_count" for kind in KINDS), 0),
-        **dict.fromkeys(("last_seq", "payload_bytes", "worst_unacknowledged", "unclean"), 0),
-        **dict.fromkeys(("first_ts", "last_ts", "ended_at", "complete_until", "spool", "seal")),
-        "head_hash": chain.first_link(of.uuid),
+        **Counters.before(of.uuid).columns(),
+        **dict.fromkeys(("ended_at", "spool", "seal")),
+        "complete_until": None,
+        "unclean": 0,
         "epoch": GATHERED,
         "experiment_id": experiment_id,
         "ordinal": ordinal,

@@ -1,4 +1,4 @@
-"""Loading of the rows of a pack into the store, unchanged, and hidden until all of them are there."""
+"""The experiment of a pack in the store: hidden until all of its rows are there, unchanged."""
 
 from __future__ import annotations
 
@@ -7,53 +7,40 @@ from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...db.codes import AGENT, KINDS, SEQ_BITS
 from ...db.database import Database
-from ...db.schema import batch, event, experiment, recorder, redaction, tag
-from ...db.statements import EVENT_COLUMNS
+from ...db.schema import experiment, recorder, redaction, tag
 from ...errors import ExperimentExists, RecorderExists, StoreError
 from ...experiments.provenance import this_process
 from ...experiments.records import Experiment
-from ...log import chain
-from ...log.names import intern
+from ...log.chain_counters import COUNTED, Counters
 from ...log.writer import new_uuid
 from ...maintenance.retention import EVENT_BYTES
+from ..chain_loader import FLUSH_EVENTS, Loader
 from ..fields import InvalidEntry
-from .layout import COUNTED
-
-FLUSH_EVENTS = 5000
-FLUSH_BYTES = 8 * 1024 * 1024
-_MOST_NAMES = 50_000
-_MOST_NAME_BYTES = 16 * 1024 * 1024
-_NAMES = tuple(map(EVENT_COLUMNS.index, ("channel_id", "from_id", "to_id", "messager_id", "origin_id")))
-_META, _PAYLOAD = map(EVENT_COLUMNS.index, ("meta", "payload"))
 
 
-class Loader:
-    """Writer of the rows that were checked, in the order of the pack, in pages."""
+class HiddenExperiment:
+    """An experiment that is being restored. Its rows are written in the order of the pack."""
 
     def __init__(self, database: Database, of: Experiment, worker: int) -> None:
         self.of = of
+        self.loader = Loader(database, of.id)
         self.claims: list[dict[str, Any]] = []
         """By ordinal: the counters in the row of a recorder, with its uuid, role and seal, and its id in this store."""
         self._database = database
         self._worker = worker
-        self._names: dict[tuple[int, bytes], int] = {}
-        self._name_bytes = 0
-        self._rows: list[list[Any]] = []
-        self._row_bytes = 0
-        self._batches: list[dict[str, Any]] = []
         self._reached: dict[int, int] = {}  # last_seq by id
         self._complete: list[dict[str, Any]] = []
 
     @classmethod
-    async def begin(cls, database: Database, of: dict[str, Any], exp_id: str, tags: list[str]) -> Loader:
+    async def begin(cls, database: Database, of: dict[str, Any], exp_id: str, tags: list[str]) -> HiddenExperiment:
         """Insert the row of the experiment, and a recorder 0 whose heartbeat shows that this process is unpacking."""
         here, now = this_process(), time.time_ns()
         hidden = {**of, "exp_id": f"importing {exp_id} {uuid4().hex}", "status": "importing", "recorders": 0}
         uuid = new_uuid()
-        sign: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0) | {
+        sign = Counters.before(uuid).columns() | {
             "uuid": uuid,
             "ordinal": 0,
             "epoch": 1,
@@ -65,10 +52,6 @@ class Loader:
             "boot_id": here.boot_id,
             "started_at": now,
             "heartbeat_at": now,
-            "last_seq": 0,
-            "head_hash": chain.first_link(uuid),
-            "payload_bytes": 0,
-            "worst_unacknowledged": 0,
             "unclean": 0,
             "durability": "buffered",
         }
@@ -93,11 +76,7 @@ class Loader:
                 raise RecorderExists(path, found.uuid, found.exp_id if found.status in ("open", "closed") else None)
             for row in page:
                 claims = {key: row[key] for key in COUNTED}
-                nothing = dict.fromkeys(COUNTED, 0) | {
-                    "head_hash": chain.first_link(row["uuid"]),
-                    "first_ts": None,
-                    "last_ts": None,
-                }
+                nothing = Counters.before(row["uuid"]).columns()
                 made = await connection.execute(
                     insert(recorder).values({**row, **nothing, "experiment_id": self.of.id})
                 )
@@ -119,20 +98,10 @@ class Loader:
                 f"{self._database.location}. Free some space, or unpack into a store elsewhere with --store."
             )
 
-    def knows(self, agent: bytes) -> bool:
-        """Return whether an agent id is in the cache of names."""
-        return (AGENT, agent) in self._names
-
     def add_event(self, recorder_id: int, seq: int, row: list[Any]) -> None:
-        """Add the row of an event without its id, with names as (what, value)."""
-        row[0] = recorder_id << SEQ_BITS | seq
-        self._rows.append(row)
-        self._row_bytes += len(row[_PAYLOAD]) + len(row[_META] or "")
+        """Add the row of an event."""
+        self.loader.add_event(recorder_id, seq, row)
         self._reached[recorder_id] = seq
-
-    def add_batch(self, recorder_id: int, part: dict[str, Any]) -> None:
-        """Add the row of a batch whose events were added."""
-        self._batches.append({**part, "recorder_id": recorder_id})
 
     def complete(self, claims: dict[str, Any]) -> None:
         """Set the counters of a recorder, as all its events were added."""
@@ -141,44 +110,26 @@ class Loader:
     @property
     def is_full(self) -> bool:
         """True if enough rows wait to be written."""
-        return (
-            len(self._rows) >= FLUSH_EVENTS
-            or self._row_bytes >= FLUSH_BYTES
-            or len(self._batches) + len(self._complete) >= FLUSH_EVENTS
-        )
+        return self.loader.is_full or len(self._complete) >= FLUSH_EVENTS
 
     async def flush(self) -> None:
         """Write the waiting rows in one transaction."""
-        wanted = {row[at] for row in self._rows for at in _NAMES if row[at] is not None} - self._names.keys()
-        if len(self._names) + len(wanted) > _MOST_NAMES or self._name_bytes > _MOST_NAME_BYTES:
-            self._names.clear()
-            self._name_bytes = 0
-            wanted = {row[at] for row in self._rows for at in _NAMES if row[at] is not None}
-        if wanted:
-            self._names |= await intern(self._database, self.of.id, wanted)
-            self._name_bytes += sum(len(value) for _, value in wanted)
-        for row in self._rows:
-            for at in _NAMES:
-                if (key := row[at]) is not None:
-                    row[at] = self._names[key]
-        async with self._database.writing() as connection:
-            alive = await connection.execute(
-                update(recorder).where(recorder.c.id == self._worker).values(heartbeat_at=time.time_ns())
-            )
-            if alive.rowcount != 1:
-                raise StoreError("the heartbeat of this unpacking was late, and its rows were removed. Unpack again")
-            if self._rows:
-                await self._database.dialect.insert(connection, event, [tuple(row) for row in self._rows])
-            for number, last_seq in self._reached.items():
-                await connection.execute(update(recorder).where(recorder.c.id == number).values(last_seq=last_seq))
-            if self._batches:
-                await connection.execute(insert(batch), self._batches)
-            if self._complete:
-                values: dict[str, Any] = {key: bindparam(f"new_{key}") for key in COUNTED}
-                done = update(recorder).where(recorder.c.id == bindparam("new_id")).values(**values)
-                await connection.execute(done, self._complete)
-        self._rows, self._batches, self._complete, self._row_bytes = [], [], [], 0
+        await self.loader.flush(self._advance)
+        self._complete = []
         self._reached.clear()
+
+    async def _advance(self, connection: AsyncConnection) -> None:
+        alive = await connection.execute(
+            update(recorder).where(recorder.c.id == self._worker).values(heartbeat_at=time.time_ns())
+        )
+        if alive.rowcount != 1:
+            raise StoreError("the heartbeat of this unpacking was late, and its rows were removed. Unpack again")
+        for number, last_seq in self._reached.items():
+            await connection.execute(update(recorder).where(recorder.c.id == number).values(last_seq=last_seq))
+        if self._complete:
+            values: dict[str, Any] = {key: bindparam(f"new_{key}") for key in COUNTED}
+            done = update(recorder).where(recorder.c.id == bindparam("new_id")).values(**values)
+            await connection.execute(done, self._complete)
 
     async def publish(self, of: dict[str, Any], exp_id: str) -> None:
         """Make the experiment visible, in one transaction."""

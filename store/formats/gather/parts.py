@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import select
 
-from .. import json_text
-from ..db.database import Database
-from ..db.schema import VISIBLE, experiment, recorder
-from ..experiments.records import RecorderRow, recorder_of
-from ..experiments.registry import tags_of
-from .registration import NOTED
+from ... import json_text
+from ...db.database import Database
+from ...db.schema import VISIBLE, experiment, recorder
+from ...experiments.records import RecorderRow, recorder_of
+from ...experiments.registry import tags_of
+from ...recording.registration import NOTED
 
 Columns = Mapping[str, Any]
 """A row, by column."""

@@ -12,9 +12,9 @@ from unittest import mock
 import pytest
 
 from messager_store import EventLog
+from messager_store.formats import chain_loader
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify_all
-from messager_store.recording import chain_copy
 from messager_store.recording.closing import close
 from tests.support import Stores, sql
 from tests.support.parts import (
@@ -67,7 +67,7 @@ async def test_a_gather_that_ends_anywhere_is_completed_by_the_next_one(
     for number, part in enumerate(parts):
         await recorded(part, 2 * number, 2 * number + 1)
     await erased(parts[1], "2.1.0")
-    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    monkeypatch.setattr(chain_loader, "FLUSH_EVENTS", 1)
     await gathered(log, *urls)
     for limit in itertools.count(1) if nightly else (2, 9, 17):
         async with EventLog.open(stores.fresh()) as other:
@@ -89,7 +89,7 @@ async def test_two_gathers_at_once_copy_every_batch_once(
 ) -> None:
     for number, part in enumerate(parts):
         await recorded(part, 2 * number, 2 * number + 1)
-    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    monkeypatch.setattr(chain_loader, "FLUSH_EVENTS", 1)
     async with EventLog.open(store) as other:
         await asyncio.gather(gathered(log, *urls), gathered(other, *reversed(urls)))
     done = await gathered(log, *urls)
@@ -102,7 +102,7 @@ async def test_what_others_do_to_the_experiment_meanwhile_stops_it(
     log: EventLog, parts: list[EventLog], urls: list[str], monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     await recorded(parts[0], 1, 2)
-    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    monkeypatch.setattr(chain_loader, "FLUSH_EVENTS", 1)
     turns = 0
 
     async def meddle() -> None:
@@ -122,7 +122,7 @@ async def test_nothing_is_added_to_an_experiment_that_is_being_removed(
     log: EventLog, store: str, parts: list[EventLog], urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await recorded(parts[0], 1, 2)
-    monkeypatch.setattr(chain_copy, "FLUSH_EVENTS", 1)
+    monkeypatch.setattr(chain_loader, "FLUSH_EVENTS", 1)
     events: list[int] = []
 
     async def begin_to_remove() -> None:

@@ -1,0 +1,143 @@
+"""Copying the chain of one recorder from one store to another: each batch once, and only what its hashes confirm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ... import limits
+from ...db.codes import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK
+from ...db.database import Database
+from ...db.schema import batch, experiment, recorder
+from ...experiments import lifecycle
+from ...experiments.records import GATHERED, RecorderRow
+from ...experiments.seal import seal_ended
+from ...log import chain
+from ...log.chain_counters import Counters
+from ...log.chain_walk import ChainEvent, fetch_from, walk
+from ..chain_loader import Chain, Loader, check_seal
+from ..fields import InvalidEntry
+from ..pack.layout import BATCH, row_to_json
+from .parts import Columns, Part
+
+
+class Moved(Exception):
+    """The recorder's row in the target was changed by another process."""
+
+
+class ChainCopy:
+    """Copies batches of the recorders of one experiment. Each flush is one transaction in the target."""
+
+    def __init__(
+        self, part: Part, target: Database, experiment_id: int, ids: dict[int, int], progress: Callable[[int], None]
+    ) -> None:
+        self._part = part
+        self._loader = Loader(target, experiment_id)
+        self._experiment_id = experiment_id
+        """In the target."""
+        self._ids = ids
+        """The ids of the recorders in the target, by their ids in the source."""
+        self._progress = progress
+        """Called with the number of events of each committed flush."""
+
+    async def copy(self, row: RecorderRow, here: Columns, ending: Mapping[str, Any]) -> tuple[int, str | None]:
+        """Copy what the target lacks of a recorder, `row` in the source and `here` in the target.
+
+        The last transaction also writes the columns `ending`. Returns the seq reached, and a description of the damage
+        if the source is damaged behind it; then `ending` is not written. Raises `Moved`.
+        """
+        encoder = chain.encoder(self._part.recorders)
+        copied = Chain(f"recorder {row.ordinal}", Counters.of(here), encoder)
+        before = {key: here[key] for key in ("last_seq", "head_hash", "epoch")}
+        taken = min(here["epoch"], GATHERED)
+        reached = before | copied.counters.columns()
+
+        async def flush(more: Mapping[str, Any]) -> None:
+            async def advance(connection: AsyncConnection) -> None:
+                await self._advance(connection, here, before, {"epoch": taken, **reached, **more})
+
+            self._progress(await self._loader.flush(advance))
+
+        try:
+            async for walked in walk(
+                fetch_from(self._part.database), row.id, encoder, after=before["last_seq"], last=row.last_seq
+            ):
+                if self._loader.is_full:
+                    await flush({})
+                    before = {key: reached[key] for key in ("last_seq", "head_hash")} | {"epoch": taken}
+                stated = asdict(walked.row)
+                row_to_json(BATCH, stated)
+                entries = [entry async for page in copied.pages(walked, stated) for entry in page.entries()]
+                for entry in entries:
+                    self._check(entry)
+                for entry in entries:
+                    self._loader.add_event(here["id"], entry.seq, self._row(entry))
+                self._loader.add_batch(here["id"], stated)
+                reached = copied.counters.columns()
+            columns = self._part.recorder_columns[row.uuid]
+            copied.check_row(columns)
+            check_seal(f"recorder {row.ordinal}", columns)
+        except InvalidEntry as error:
+            if reached["last_seq"] > before["last_seq"]:
+                await flush({})
+            return reached["last_seq"], str(error)
+        await flush(ending)
+        return reached["last_seq"], None
+
+    async def _advance(
+        self, connection: AsyncConnection, here: Columns, before: Columns, columns: Mapping[str, Any]
+    ) -> None:
+        """Write the columns of a recorder if it is as it was `before`, or raise `Moved`.
+
+        With further events, the recorder and a closed experiment are open again.
+        """
+        await lifecycle.lock(connection, self._experiment_id)
+        if columns["last_seq"] > before["last_seq"]:
+            closed = update(experiment).where(experiment.c.id == self._experiment_id, experiment.c.status == "closed")
+            await connection.execute(closed.values(status="open", closed_at=None))
+        expected = [recorder.c[key] == value for key, value in before.items()]
+        of = update(recorder).where(recorder.c.id == here["id"], recorder.c.uuid == here["uuid"], *expected)
+        opened = {"ended_at": None, "unclean": 0, "spool": None, "seal": None}
+        if (await connection.execute(of.values({**opened, **columns}))).rowcount != 1:
+            raise Moved
+        await seal_ended(connection, recorder.c.id == here["id"])
+
+    def _check(self, entry: ChainEvent) -> None:
+        """Raise `InvalidEntry` for an event that its recorder could not have written."""
+        if entry.cause is not None and entry.cause >> SEQ_BITS not in self._ids:
+            raise InvalidEntry(f"the cause of the event of seq {entry.seq} is of an unknown recorder")
+        if entry.meta is not None and len(entry.meta) > limits.MOST_META:
+            raise InvalidEntry(
+                f"the meta of the event of seq {entry.seq} has more than {limits.MOST_META:,} characters"
+            )
+
+    def _row(self, entry: ChainEvent) -> list[Any]:
+        """Return the row of an event in the target, with names as (what, value)."""
+        kinds = (CHANNEL, AGENT, AGENT, MESSAGER, RECORDER)
+        values = (entry.channel, entry.sender, entry.recipient, entry.messager, entry.origin)
+        channel, sender, recipient, messager, origin = (
+            None if value is None else (what, value) for what, value in zip(kinds, values, strict=True)
+        )
+        cause = entry.cause
+        if cause is not None:
+            cause = self._ids[cause >> SEQ_BITS] << SEQ_BITS | cause & SEQ_MASK
+        return [
+            *(None, None, entry.ts, entry.kind),
+            *(channel, sender, recipient, entry.flags, entry.msg_id, entry.duration_ns, entry.receivers),
+            *(cause, entry.meta, entry.payload, messager, entry.arrival, origin, entry.origin_seq),
+        ]
+
+
+async def chain_hash_at(database: Database, recorder_id: int, seq: int) -> bytes | None:
+    """Return the chain hash of the batch that ends at a seq, None if none does."""
+    query = select(batch.c.chain_hash, batch.c.first_seq, batch.c.count)
+    query = query.where(batch.c.recorder_id == recorder_id, batch.c.first_seq <= seq)
+    async with database.reading() as connection:
+        found = (await connection.execute(query.order_by(batch.c.first_seq.desc()).limit(1))).one_or_none()
+    if found is None or found.first_seq + found.count - 1 != seq:
+        return None
+    return bytes(found.chain_hash)
