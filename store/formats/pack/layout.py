@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, Integer, LargeBinary, SmallInteger, Table
 
 from ...db.schema import batch, experiment, recorder, redaction
-from ...experiments.seal import seal_of
 from ..fields import InvalidEntry, integer, text
 
 FORMAT = "messager-pack/1"
@@ -56,9 +55,3 @@ def _value(column: Column[Any], value: Any) -> Any:
         bits = 63 if isinstance(column.type, BigInteger) else 15 if isinstance(column.type, SmallInteger) else 31
         return integer(value, column.name, -(2**bits), 2**bits - 1)
     return text(value, column.name)
-
-
-def check_seal(row: Mapping[str, Any]) -> None:
-    """Raise `InvalidEntry` if the row of a recorder does not have its seal."""
-    if row["seal"] != seal_of(row):
-        raise InvalidEntry(f"recorder {row['ordinal']}: its row was changed: it does not have its seal")
