@@ -12,13 +12,11 @@ from messager_store.formats.gather import gather
 from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from messager_store.recording.draining import drain
-from messager_store.recording.repair import repair
 from messager_store.recording.spool import Spool
 from tests.support import sql
 from tests.support.logs import sent
 from tests.support.parts import (
     NOW,
-    SECOND,
     batches_of,
     content,
     gathered,
@@ -132,16 +130,6 @@ async def test_a_tag_that_was_removed_does_not_come_back(log: EventLog, parts: l
     await recorder_of(parts[0], of, batches_of(9))
     await gathered(log, urls[0])
     assert "t2" in (await log.experiment("e1")).tags
-
-
-async def test_an_unclean_end_in_a_part_is_reported(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:
-    of = await recorded(parts[0], 1, closed=False, ended=False, at=1_700_000_000 * SECOND)
-    done = await gathered(log, urls[0])
-    assert [(e.ended, e.unclean) for e in done.parts[0].recorders] == [(False, True)]
-    await repair(parts[0], of)
-    done = await gathered(log, urls[0])
-    assert [(e.ended, e.unclean) for e in done.parts[0].recorders] == [(True, False)] * 2
-    assert await problems(log) == []
 
 
 async def test_a_sending_and_its_reception_meet(
