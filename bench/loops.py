@@ -25,7 +25,6 @@ PAGE = 5000
 _FIELDS = ("ts", "kind", "channel", "from_id", "to_id", "payload")
 _NUMBERS = struct.Struct("<qqBBiii")
 _COLUMNS = ", ".join(EVENT_COLUMNS)
-_PAYLOAD = EVENT_COLUMNS.index("payload")
 _KIND = {kind: code for code, kind in enumerate(KINDS, 1)}
 
 
@@ -118,15 +117,15 @@ def _encoded(store: Path) -> Iterator[tuple[bytes, Any, dict[Any, Any]]]:
         texts = _texts(connection)
         names = {number: b"" if text is None else json.dumps(text).encode() for number, text in texts.items()}
         for row in _fetched(connection.execute(f"SELECT {_COLUMNS} FROM event ORDER BY id")):
-            number, _, ts, kind, channel, sender, recipient, flags = row[:8]
+            number, _, ts, kind, channel, sender, recipient, _, flags, attributes, payload = row
             parts = names[channel], names[sender], names[recipient]
             head = _NUMBERS.pack(number, ts, kind, flags, *map(len, parts))
-            yield b"".join((head, *parts, row[_PAYLOAD])), row, texts
+            yield b"".join((head, *parts, (attributes or "").encode(), payload)), row, texts
 
 
 def _as_dict(row: Any, names: dict[Any, Any]) -> dict[str, Any]:
-    _, _, ts, kind, channel, sender, recipient = row[:7]
-    values = (ts, KINDS[kind - 1], names[channel], names[sender], names[recipient], row[_PAYLOAD].decode())
+    _, _, ts, kind, channel, sender, recipient, _, _, _, payload = row
+    values = (ts, KINDS[kind - 1], names[channel], names[sender], names[recipient], payload.decode())
     return dict(zip(_FIELDS, values, strict=True))
 
 
@@ -162,8 +161,8 @@ class _Loading:
         """Add an event; write a full page."""
         ts, code = data["ts"], _KIND[data["kind"]]
         channel, sender = self._id(CHANNEL, data["channel"]), self._id(AGENT, data["from_id"])
-        row = (seq, 1, ts, code, channel, sender, self._id(AGENT, data["to_id"]), 0)
-        self._events.append((*row, None, None, None, None, None, payload, None, None, None, None))
+        names = channel, sender, self._id(AGENT, data["to_id"]), None
+        self._events.append((seq, 1, ts, code, *names, 0, None, payload))
         if len(self._events) == PAGE:
             self.flush()
 

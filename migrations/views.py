@@ -25,19 +25,19 @@ _COLUMNS = """
     {from_id} AS from_id,
     {to_id} AS to_id,
     {derived} AS derived,
-    e.msg_id AS msg_id,
-    e.duration_ns AS duration_ns,
-    e.receivers AS receivers,
-    e.cause AS cause,
-    e.meta AS meta,
+    {msg_id} AS msg_id,
+    {duration_ns} AS duration_ns,
+    {receivers} AS receivers,
+    {cause} AS cause,
+    {meta} AS meta,
     s.text AS text,
     e.payload AS payload,
     e.id AS id,
     e.experiment_id AS experiment_id,
     CASE WHEN s.event_id IS NULL THEN 0 ELSE 1 END AS indexed,
     {messager} AS messager,
-    e.arrival AS arrival,
-    {origin} || ':' || e.origin_seq AS origin"""
+    {arrival} AS arrival,
+    {origin} AS origin"""
 
 _KIND = """CASE e.kind WHEN 1 THEN 'sent' WHEN 2 THEN 'received' WHEN 3 THEN 'blocked' WHEN 4 THEN 'failed'
         WHEN 5 THEN 'gap' WHEN 6 THEN 'mark' WHEN 7 THEN 'asked' WHEN 8 THEN 'answered' END"""
@@ -51,7 +51,6 @@ LEFT JOIN name c ON c.id = e.channel_id
 LEFT JOIN name f ON f.id = e.from_id
 LEFT JOIN name t ON t.id = e.to_id
 LEFT JOIN name m ON m.id = e.messager_id
-LEFT JOIN name o ON o.id = e.origin_id
 WHERE x.status IN ('open', 'closed')"""
 
 
@@ -117,10 +116,10 @@ _RECORDED = """
 
 _RETRACTED = """
         SELECT 1 FROM (
-            SELECT x.exp_id AS exp_id, x.id AS experiment_id, e.cause AS cause
+            SELECT x.exp_id AS exp_id, x.id AS experiment_id, {cause} AS cause
             FROM experiment x JOIN recorder r ON r.experiment_id = x.id {events}
-            WHERE r.failed_count > 0 AND e.kind = 4 AND e.cause IS NOT NULL
-            GROUP BY x.exp_id, x.id, e.cause
+            WHERE r.failed_count > 0 AND e.kind = 4 AND {cause} IS NOT NULL
+            GROUP BY x.exp_id, x.id, {cause}
         ) g
         WHERE g.exp_id = x.exp_id AND g.experiment_id = e.experiment_id AND g.cause = e.id"""
 
@@ -132,7 +131,17 @@ _SQLITE_ID = """CASE
         WHEN json_valid({name}.text) IS NOT 1 THEN {name}.text
         WHEN json_type({name}.text) = 'integer' AND length({name}.text) > 18 THEN {name}.text
         ELSE json_extract({name}.text, '$') END"""
+_SQLITE_CAUSE = """CASE json_type(e.attributes, '$.c')
+        WHEN 'integer' THEN (e.id >> 40 << 40) | json_extract(e.attributes, '$.c')
+        WHEN 'array' THEN (SELECT q.id << 40 FROM recorder q WHERE q.uuid = json_extract(e.attributes, '$.c[0]'))
+            | json_extract(e.attributes, '$.c[1]') END"""
 _SQLITE_COLUMNS = _COLUMNS.format(
+    msg_id="json_extract(e.attributes, '$.i')",
+    duration_ns="json_extract(e.attributes, '$.d')",
+    receivers="json_extract(e.attributes, '$.r')",
+    cause=_SQLITE_CAUSE,
+    meta="json_extract(e.attributes, '$.m')",
+    arrival="json_extract(e.attributes, '$.a')",
     kind=_KIND,
     time="""strftime('%Y-%m-%dT%H:%M:%S', (e.ts - ((e.ts % 1000000000) + 1000000000) % 1000000000) / 1000000000,
         'unixepoch') || printf('.%09dZ', ((e.ts % 1000000000) + 1000000000) % 1000000000)""",
@@ -141,7 +150,7 @@ _SQLITE_COLUMNS = _COLUMNS.format(
     to_id=_SQLITE_ID.format(name="t"),
     derived="e.flags & 3",
     messager="CASE WHEN m.value IS NOT NULL THEN coalesce(m.text, 'hex:' || hex(m.value)) END",
-    origin="CASE WHEN o.value IS NOT NULL THEN coalesce(o.text, 'hex:' || hex(o.value)) END",
+    origin="json_extract(e.attributes, '$.o[0]') || ':' || json_extract(e.attributes, '$.o[1]')",
 )
 _SQLITE_TIME = """CASE WHEN json_valid(r.meta) = 1 AND json_type(r.meta, '$.{key}') = 'integer'
                         AND typeof(json_extract(r.meta, '$.{key}')) = 'integer'
@@ -165,7 +174,7 @@ _SQLITE_VIEWS = (
 SELECT{_SQLITE_COLUMNS},
     CASE e.kind WHEN 2 THEN e.ts ELSE (SELECT min(d.received_at) FROM delivery d WHERE d.sending_id = e.id) END
         AS received_at{_FROM}
-    AND (e.kind = 1 AND NOT EXISTS ({_RETRACTED.format(events=_SQLITE_READ)})
+    AND (e.kind = 1 AND NOT EXISTS ({_RETRACTED.format(events=_SQLITE_READ, cause=_SQLITE_CAUSE)})
     OR e.kind = 2
         AND EXISTS (
             SELECT 1 FROM {_SQLITE_HEARD} h
@@ -202,7 +211,17 @@ EXCEPTION WHEN others THEN
 END $$""",
 )
 _POSTGRES_NAME = "coalesce({name}.text, 'hex:' || upper(encode({name}.value, 'hex')))"
+_POSTGRES_CAUSE = """CASE json_typeof(e.attributes::json -> 'c')
+        WHEN 'number' THEN (e.id >> 40 << 40) | (e.attributes::json ->> 'c')::bigint
+        WHEN 'array' THEN (SELECT q.id << 40 FROM recorder q WHERE q.uuid = e.attributes::json #>> '{{c,0}}')
+            | (e.attributes::json #>> '{{c,1}}')::bigint END"""
 _POSTGRES_COLUMNS = _COLUMNS.format(
+    msg_id="messager_member(e.attributes, 'i')",
+    duration_ns="(e.attributes::json ->> 'd')::bigint",
+    receivers="(e.attributes::json ->> 'r')::bigint",
+    cause=_POSTGRES_CAUSE,
+    meta="(e.attributes::json -> 'm')::text",
+    arrival="(e.attributes::json ->> 'a')::bigint",
     kind="{kind}",
     time="""to_char(
         to_timestamp(floor(e.ts::numeric / 1000000000)::double precision) AT TIME ZONE 'UTC',
@@ -212,7 +231,7 @@ _POSTGRES_COLUMNS = _COLUMNS.format(
     to_id="messager_id(t.value, t.text)",
     derived="e.flags & 3::smallint",
     messager=_POSTGRES_NAME.format(name="m"),
-    origin=_POSTGRES_NAME.format(name="o"),
+    origin="(e.attributes::json #>> '{{o,0}}') || ':' || (e.attributes::json #>> '{{o,1}}')",
 )
 _POSTGRES_SESSIONS = _SESSIONS.format(
     role="messager_member(r.meta, 'role')",
@@ -233,7 +252,7 @@ _POSTGRES_VIEWS = (
 SELECT{_POSTGRES_COLUMNS.format(kind="'sent'::text")},
     (SELECT min(d.received_at) FROM delivery d WHERE d.sending_id = e.id) AS received_at{_FROM}
     AND e.kind = 1
-    AND NOT EXISTS ({_RETRACTED.format(events=_POSTGRES_READ)})
+    AND NOT EXISTS ({_RETRACTED.format(events=_POSTGRES_READ, cause=_POSTGRES_CAUSE.format())})
 UNION ALL
 SELECT{_POSTGRES_COLUMNS.format(kind="'received'::text")},
     e.ts AS received_at{_FROM}

@@ -5,6 +5,7 @@ StoreError                    exit code 2 on the command line
 │   └── StoreNotFound         3   the store does not exist
 ├── NotAStore                     the file or database is not a store
 ├── DamagedStore                  the database is damaged
+├── DamagedAttributes             the attributes of an event were changed
 ├── WrongRevision                 the tables are of an older or a newer version
 ├── DowngradeRefused              an older revision cannot keep what the log guarantees
 ├── ExperimentNotFound
@@ -83,6 +84,15 @@ class DamagedStore(StoreError):
         remedy = f"Restore it from a copy{', ' if otherwise else ''}{otherwise}"
         super().__init__(f"the store {location} is damaged ({reason}). {remedy}.")
         self.location = location
+
+
+class DamagedAttributes(StoreError):
+    """The attributes of an event are not those of an event."""
+
+    def __init__(self, text: object) -> None:
+        super().__init__(
+            f"an event has damaged attributes ({text!r:.60}). `messager verify` says which; restore it from a copy."
+        )
 
 
 class WrongRevision(StoreError):

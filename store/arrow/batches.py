@@ -109,11 +109,9 @@ async def _by_driver(
         rule=rule,
         labels=await labels_before(log, of, start),
         delivered=delivered,
-        decode=source.decode,
+        decode_text=source.decode,
     )
-    job = await driver.job_of(
-        log, of, source, selection, span, recorders, origins=names.origins, delivered=delivered, marks=marks
-    )
+    job = await driver.job_of(log, of, source, selection, span, recorders, delivered=delivered, marks=marks)
     left = span.limit
     found = driver.read(job, log.location)
     async with aclosing(found):

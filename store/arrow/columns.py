@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import select
 
-from ..db.codes import AGENT, CHANNEL, FROM_DERIVED, KINDS, MESSAGER, RECORDER, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
+from ..db.codes import AGENT, CHANNEL, FROM_DERIVED, KINDS, MESSAGER, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
 from ..db.schema import name
 from ..errors import DamagedStore
 from ..experiments.records import Experiment
+from ..json_text import dump
+from ..log.attributes import KEYS, decode
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.event_query import Recorders
@@ -31,15 +32,16 @@ class Names:
 
     def __init__(self, found: list[tuple[int, int, Any]]) -> None:
         pa = schema.pyarrow()
-        of = {what: [(number, value) for number, kind, value in found if kind == what] for what in range(4)}
+        of = {
+            what: [(number, value) for number, kind, value in found if kind == what]
+            for what in (CHANNEL, AGENT, MESSAGER)
+        }
         self.ids = {what: pa.array([number for number, _ in each], pa.int64()) for what, each in of.items()}
         self.channels: list[str] = [value for _, value in of[CHANNEL]]
         self.texts = {
             what: pa.array([schema.name_text(value) for _, value in of[what]], pa.string())
-            for what in (CHANNEL, MESSAGER, RECORDER)
+            for what in (CHANNEL, MESSAGER)
         }
-        self.origins = bool(of[RECORDER])
-        """True if events may have an origin."""
         agents = [schema.id_columns(value) for _, value in of[AGENT]]
         self.agents = pa.array([text for text, _ in agents], pa.string())
         self.types = pa.array([kind for _, kind in agents], pa.int8())
@@ -67,7 +69,7 @@ class Columns:
         rule: Sources | None,
         labels: MarkLabels,
         delivered: bool,
-        decode: Callable[[bytes], str] | None,
+        decode_text: Callable[[bytes], str] | None,
     ) -> None:
         """`rule` decides which events are messages; without it, all of `kinds` are taken. `labels` are those of the
         marks before."""
@@ -75,6 +77,7 @@ class Columns:
         self._location = location
         self._names = names
         self._recorder_ids = pa.array(list(recorders.ordinals), pa.int64())
+        self._by_uuid = recorders.by_uuid
         self._ordinals = pa.array(list(recorders.ordinals.values()), pa.int64())
         self._last_seqs = pa.array([recorders.last_seqs[number] for number in recorders.ordinals], pa.int64())
         self._kinds = None if kinds is None else pa.array([KINDS.index(kind) + 1 for kind in kinds], pa.int64())
@@ -82,7 +85,7 @@ class Columns:
         self._rule = None if rule is None else MessageRule(rule, names.channels)
         self._labels = labels
         self._delivered = delivered
-        self._decode = decode
+        self._decode = decode_text
 
     def __call__(self, raw: Any) -> Any:
         """Return the selected events of a batch."""
@@ -93,6 +96,9 @@ class Columns:
         seq = pc.bit_wise_and(raw["id"], SEQ_MASK)
         recorder = self._ordinal(raw["id"])
         channel = self._position(CHANNEL, raw["channel_id"])
+        attributes = [decode(text) for text in raw["attributes"].to_pylist()]
+        values = {name: [known.get(name) for known in attributes] for name in KEYS}
+        arrival = pa.array(values["arrival"], pa.int64())
         columns = {
             "ts": raw["ts"],
             "time": self._time(raw["ts"]),
@@ -101,20 +107,20 @@ class Columns:
             "kind": pa.DictionaryArray.from_arrays(pc.cast(pc.subtract(kind, 1), pa.int8()), schema.kinds()),
             "channel": pa.DictionaryArray.from_arrays(channel, self._names.texts[CHANNEL]),
             "derived": pc.cast(pc.bit_wise_and(flags, FROM_DERIVED | TO_DERIVED), pa.int8()),
-            "msg_id": self._text(raw["msg_id"]),
-            "text": self._said(raw, kind, flags),
+            "msg_id": pa.array(values["msg_id"], pa.string()),
+            "text": self._said(raw, kind, flags, values["meta"]),
             "payload": raw["payload"],
             "redacted": pc.not_equal(pc.bit_wise_and(flags, REDACTED), 0),
             **self._receptions(raw, kind),
-            "mark": self._marks(raw, kind),
+            "mark": self._marks(kind, values["meta"]),
             "messager": self._dictionary(MESSAGER, raw["messager_id"]),
-            "heard": self._where(pc.not_equal(kind, _RECEIVED), raw["arrival"]),
-            "arrival": self._where(pc.equal(kind, _RECEIVED), raw["arrival"]),
-            "cause": self._places(pc.fill_null(self._ordinal(raw["cause"]), 0), raw["cause"]),
-            "receivers": pc.cast(raw["receivers"], pa.int32()),
-            "duration_ns": raw["duration_ns"],
-            "meta": self._text(raw["meta"]),
-            "origin": self._origins(raw),
+            "heard": self._where(pc.not_equal(kind, _RECEIVED), arrival),
+            "arrival": self._where(pc.equal(kind, _RECEIVED), arrival),
+            "cause": self._causes(recorder, values["cause"]),
+            "receivers": pa.array(values["receivers"], pa.int64()),
+            "duration_ns": pa.array(values["duration_ns"], pa.int64()),
+            "meta": pa.array([None if meta is None else dump(meta) for meta in values["meta"]], pa.string()),
+            "origin": pa.array([None if it is None else f"{it[0]}:{it[1]}" for it in values["origin"]], pa.string()),
         }
         for column in ("from", "to"):
             at = self._position(AGENT, raw[f"{column}_id"])
@@ -178,32 +184,27 @@ class Columns:
         first = pc.if_else(pc.equal(kind, _RECEIVED), raw["ts"], first)
         return {"received_at": self._time(first), "copies": copies}
 
-    def _marks(self, raw: Any, kind: Any) -> Any:
+    def _marks(self, kind: Any, metas: list[dict[str, Any] | None]) -> Any:
         pa, pc = self._pa, self._pa.compute
-        names: list[str | None] = [None] * raw.num_rows
+        names: list[str | None] = [None] * len(metas)
         if names:
             names[0] = self._labels.last
         for at in pc.indices_nonzero(pc.equal(kind, _MARK)).to_pylist():
-            if (name := mark_name(_object(self._decoded(raw["meta"][at].as_py())))) is not None:
+            if (name := mark_name(metas[at])) is not None:
                 names[at] = self._labels.next(name)
         return pc.fill_null_forward(pa.array(names, pa.string())).dictionary_encode()
 
-    def _places(self, recorder: Any, ids: Any) -> Any:
-        """Return events as `recorder:seq`."""
-        pa, pc = self._pa, self._pa.compute
-        if ids.null_count == len(ids):
-            return pa.nulls(len(ids), pa.string())
-        seq = pc.bit_wise_and(ids, SEQ_MASK)
-        return pc.binary_join_element_wise(pc.cast(recorder, pa.string()), pc.cast(seq, pa.string()), ":")
+    def _causes(self, recorder: Any, causes: list[Any]) -> Any:
+        """Return events as `recorder:seq`; `recorder` has the ordinals of the events whose causes these are."""
+        found: list[str | None] = [None] * len(causes)
+        for at, cause in enumerate(causes):
+            if isinstance(cause, int):
+                found[at] = f"{recorder[at].as_py()}:{cause}"
+            elif cause is not None:
+                found[at] = f"{self._by_uuid.get(cause[0], 0)}:{cause[1]}"
+        return self._pa.array(found, self._pa.string())
 
-    def _origins(self, raw: Any) -> Any:
-        pa, pc = self._pa, self._pa.compute
-        if "origin_id" not in raw.schema.names:
-            return pa.nulls(raw.num_rows, pa.string())
-        uuids = self._names.texts[RECORDER].take(self._position(RECORDER, raw["origin_id"]))
-        return pc.binary_join_element_wise(uuids, pc.cast(raw["origin_seq"], pa.string()), ":")
-
-    def _said(self, raw: Any, kind: Any, flags: Any) -> Any:
+    def _said(self, raw: Any, kind: Any, flags: Any, metas: list[dict[str, Any] | None]) -> Any:
         """Return the texts: those of the side table, and decoded here for events that are not in it."""
         pa, pc = self._pa, self._pa.compute
         found = self._text(raw["text"])
@@ -215,7 +216,7 @@ class Columns:
             entry = Event(0, 0, 0, KINDS[kind[at].as_py() - 1], None, raw["payload"][at].as_py())
             entry.flags = flags[at].as_py()
             if entry.kind in ("gap", "mark"):
-                entry.meta = _object(self._decoded(raw["meta"][at].as_py()))
+                entry.meta = metas[at]
             texts[at] = rows.text_of(entry, _text)
         return pa.array(texts, pa.string())
 
@@ -235,7 +236,3 @@ class Columns:
 
 def _text(entry: Event) -> str:
     return entry.text
-
-
-def _object(meta: str | None) -> dict[str, Any] | None:
-    return None if meta is None else json.loads(meta)

@@ -40,11 +40,8 @@ FLAGS = 256
 """The column `code` is a kind, and flags times this."""
 _MARK = KINDS.index("mark") + 1
 _READER = Path(__file__).with_name("reader.py")
-_INTEGERS = (
-    *("id", "ts", "code", "channel_id", "from_id", "to_id", "messager_id"),
-    *("arrival", "duration_ns", "receivers", "cause"),
-)
-_OTHERS = (["msg_id", "text"], ["meta", "text"], ["payload", "binary"])
+_INTEGERS = (*("id", "ts", "code", "channel_id", "from_id", "to_id", "messager_id"),)
+_OTHERS = (["attributes", "text"], ["payload", "binary"])
 _SAID = {
     "name": "indexed",
     "query": "SELECT event_id, text FROM said",
@@ -75,7 +72,6 @@ async def job_of(
     span: Span,
     recorders: Recorders,
     *,
-    origins: bool,
     delivered: bool,
     marks: bool,
 ) -> dict[str, Any]:
@@ -86,11 +82,7 @@ async def job_of(
     conditions = await selection.condition(log.database, of)
     row = event.c
     integers = [row.id, row.ts, row.kind + row.flags * FLAGS, row.channel_id, row.from_id, row.to_id, row.messager_id]
-    integers += [row.arrival, row.duration_ns, row.receivers, row.cause]
     names = list(_INTEGERS)
-    if origins:
-        integers += [row.origin_id, row.origin_seq]
-        names += ["origin_id", "origin_seq"]
     if marks and not selection.everything:
         integers.append(case((and_(*conditions), 1), else_=0))
         names.append("wanted")
@@ -104,7 +96,7 @@ async def job_of(
     if end is not None:
         where.append(replay_place < place_at(*end))
     size = _page_size(await log.recorders(of))
-    query = select(*integers, row.msg_id, row.meta, payload).where(*where).order_by(row.ts, row.id).limit(size)
+    query = select(*integers, row.attributes, payload).where(*where).order_by(row.ts, row.id).limit(size)
     async with log.database.reading() as connection:
         sql = query.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})
     return {

@@ -3,8 +3,8 @@
 KINDS = ("sent", "received", "blocked", "failed", "gap", "mark", "asked", "answered")
 """event.kind is the position in this list, from 1."""
 
-CHANNEL, AGENT, MESSAGER, RECORDER = 0, 1, 2, 3
-"""name.what. A RECORDER is the uuid of a recorder of the parent experiment."""
+CHANNEL, AGENT, MESSAGER = 0, 1, 2
+"""name.what"""
 
 FROM_DERIVED, TO_DERIVED, NO_TEXT, REDACTED = 1, 2, 4, 8
 """Bits of event.flags: the sender id, or the recipient id, is derived; the payload is not text; the event is

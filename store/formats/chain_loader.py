@@ -30,19 +30,18 @@ FLUSH_BYTES = 8 * 1024 * 1024
 MOST_BATCH_EVENTS = 1_000_000
 _TOGETHER_BYTES = 256 * 1024
 """Bytes of events that are hashed together."""
-_NAMES = tuple(map(EVENT_COLUMNS.index, ("channel_id", "from_id", "to_id", "messager_id", "origin_id")))
-_META, _PAYLOAD = map(EVENT_COLUMNS.index, ("meta", "payload"))
+_NAMES = tuple(map(EVENT_COLUMNS.index, ("channel_id", "from_id", "to_id", "messager_id")))
+_ATTRIBUTES, _PAYLOAD = map(EVENT_COLUMNS.index, ("attributes", "payload"))
 
 
 class Chain:
     """Checks of the events of one recorder, in order, against its batches, its chain and its row."""
 
-    def __init__(self, name: str, counters: Counters, encoder: chain.Encoder) -> None:
+    def __init__(self, name: str, counters: Counters) -> None:
         self.counters = counters
         """Those of the batches before; with those of the present batch until `end`."""
         self.last_seq = counters.events
         self._name = name
-        self._encoder = encoder
         self._digest = chain.BatchDigest()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -76,22 +75,13 @@ class Chain:
         kind: int,
         flags: int,
         names: chain.Names,
-        msg_id: str | None,
-        duration_ns: int | None,
-        receivers: int | None,
-        cause: int | None,
-        meta: str | None,
+        attributes: str | None,
         payload: bytes,
-        arrival: int | None,
-        origin: chain.Reference | None,
     ) -> None:
-        """Add the next event of the batch; `names` are those of `chain.names`, `cause` is that of its row."""
-        seq, caused_by = self.last_seq + 1, self._encoder.cause(cause)
-        head = (seq, ts, kind, flags, *names)
+        """Add the next event of the batch; `names` are those of `chain.names`."""
+        seq = self.last_seq + 1
         try:
-            encoded = chain.encode_event(
-                *head, msg_id, duration_ns, receivers, caused_by, meta, payload, arrival, origin
-            )
+            encoded = chain.encode_event(seq, ts, kind, flags, *names, attributes, payload)
         except WRONG_TYPE:
             raise self._unreadable(seq) from None
         self._waiting.append(encoded)
@@ -196,7 +186,7 @@ class Loader:
         """Add the row of an event, with names as (what, value). Its id and experiment are set."""
         row[0], row[1] = recorder_id << SEQ_BITS | seq, self._experiment_id
         self._rows.append(row)
-        self._row_bytes += len(row[_PAYLOAD]) + len(row[_META] or "")
+        self._row_bytes += len(row[_PAYLOAD]) + len(row[_ATTRIBUTES] or "")
 
     def add_batch(self, recorder_id: int, part: Mapping[str, Any]) -> None:
         """Add the row of a batch whose events were added."""

@@ -1,6 +1,7 @@
 """The hash chain, which reveals a changed, moved or missing event.
 
-Every event has one encoding. It contains names, not their ids in the store. The digest of a batch is the SHA-256 over
+Every event has one encoding. It contains its fixed fields, its names instead of their
+ids in the store, its attributes as they are stored, and its payload. The digest of a batch is the SHA-256 over
 the encodings of its events; its chain hash extends that of the batch before with the digest, the seqs, the times, the
 commit time and the wait of the batch. The head of a recorder is its last chain hash, once it has ended the seal over
 its row, which covers that hash (`experiments/seal.py`). The head of an experiment is the hash of its recorders' heads
@@ -16,22 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from ..db.codes import SEQ_BITS, SEQ_MASK
-
 if TYPE_CHECKING:
     from ..experiments.records import RecorderRow
 
-_HEAD = struct.Struct("<qqBBBqqqqqiiiiiiiiq")
+_HEAD = struct.Struct("<qqBBiiiiiq")
 _BATCH = struct.Struct("<qqqqqq")
-_DURATION, _RECEIVERS, _ARRIVAL, _CAUSE, _ORIGIN = 1, 2, 4, 8, 16
-"""Bits of the numbers that an event has: null is not a number."""
-
-
 Names = tuple[tuple[int, int, int, int], bytes]
 """The lengths of a channel, a sender, a recipient and a Messager (-1 for none), and the four of them joined."""
-
-Reference = tuple[bytes, int]
-"""An event of any store: the uuid of its recorder, and its seq."""
 
 
 def names(channel: bytes | None, from_id: bytes | None, to_id: bytes | None, messager: bytes | None = None) -> Names:
@@ -52,62 +44,17 @@ def encode_event(
     flags: int,
     lengths: tuple[int, int, int, int],
     joined: bytes,
-    msg_id: str | None,
-    duration_ns: int | None,
-    receivers: int | None,
-    cause: Reference | None,
-    meta: str | None,
+    attributes: str | None,
     payload: bytes,
-    arrival: int | None,
-    origin: Reference | None,
 ) -> bytes:
     """Return the encoding of an event.
 
     The lengths come first, so that no two events have the same encoding. Raises `struct.error` for a number that is
     not an int64.
     """
-    message = b"" if msg_id is None else msg_id.encode("utf-8", "surrogatepass")
-    details = b"" if meta is None else meta.encode("utf-8", "surrogatepass")
-    of_cause, cause_seq = cause or (b"", 0)
-    of_origin, origin_seq = origin or (b"", 0)
-    given = (
-        (0 if duration_ns is None else _DURATION)
-        | (0 if receivers is None else _RECEIVERS)
-        | (0 if arrival is None else _ARRIVAL)
-        | (0 if cause is None else _CAUSE)
-        | (0 if origin is None else _ORIGIN)
-    )
-    head = _HEAD.pack(
-        seq,
-        ts,
-        kind,
-        flags,
-        given,
-        duration_ns or 0,
-        receivers or 0,
-        arrival or 0,
-        cause_seq,
-        origin_seq,
-        *lengths,
-        len(of_cause),
-        len(of_origin),
-        -1 if msg_id is None else len(message),
-        -1 if meta is None else len(details),
-        len(payload),
-    )
-    return b"".join((head, joined, of_cause, of_origin, message, details, payload))
-
-
-class Encoder:
-    """The encoding of causes: in a row, the id of an event of this store; in the chain, a recorder's uuid and a seq."""
-
-    def __init__(self, uuids: Mapping[int, bytes]) -> None:
-        self._uuids = uuids
-        """The uuids of all recorders of the experiment, by id."""
-
-    def cause(self, number: int | None) -> Reference | None:
-        """Return the cause in a row, `recorder.id << SEQ_BITS | seq`, as `encode_event` takes it."""
-        return None if number is None else (self._uuids.get(number >> SEQ_BITS, b""), number & SEQ_MASK)
+    text = b"" if attributes is None else attributes.encode("utf-8", "surrogatepass")
+    of_text = -1 if attributes is None else len(text)
+    return b"".join((_HEAD.pack(seq, ts, kind, flags, *lengths, of_text, len(payload)), joined, text, payload))
 
 
 class BatchDigest:
@@ -183,8 +130,3 @@ def head(recorders: Iterable[tuple[str, bytes]]) -> str:
 def head_of(recorders: Iterable[RecorderRow]) -> str:
     """Return the head of an experiment, in hex, from the rows of its recorders."""
     return head((row.uuid, row.head) for row in recorders)
-
-
-def encoder(recorders: Iterable[RecorderRow]) -> Encoder:
-    """Return the encoder of the events of an experiment; `recorders` are all of its recorders."""
-    return Encoder({row.id: row.uuid.encode() for row in recorders})

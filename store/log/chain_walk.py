@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from sqlalchemy import case, func, null, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.codes import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK
+from ..db.codes import AGENT, CHANNEL, MESSAGER, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
 from ..db.schema import batch, event
 from . import chain
@@ -71,19 +71,11 @@ class ChainEvent(NamedTuple):
     channel: bytes | None
     sender: bytes | None
     recipient: bytes | None
-    msg_id: str | None
-    duration_ns: int | None
-    receivers: int | None
-    cause: int | None
-    meta: str | None
+    messager: bytes | None
+    attributes: str | None
     payload: bytes
     from_id: int | None
     to_id: int | None
-    messager: bytes | None
-    arrival: int | None
-    origin: bytes | None
-    """UUID of the recorder of the parent experiment."""
-    origin_seq: int | None
     strange_names: bool
     """True if a name is missing, belongs to another experiment, or is of another kind."""
 
@@ -102,18 +94,17 @@ class Names(NamedTuple):
     sender: bytes | None
     recipient: bytes | None
     messager: bytes | None
-    origin: bytes | None
     strange: bool
 
 
 _FIELDS = (
-    *("id", "experiment_id", "channel_id", "from_id", "to_id", "messager_id", "origin_id"),
-    *("ts", "kind", "flags", "msg_id", "duration_ns", "receivers", "cause", "meta", "payload", "arrival", "origin_seq"),
+    *("id", "experiment_id", "channel_id", "from_id", "to_id", "messager_id"),
+    *("ts", "kind", "flags", "attributes", "payload"),
 )
 """The columns of a row of `_EVENTS`, in order."""
-_key = itemgetter(slice(1, 7))
+_key = itemgetter(slice(1, 6))
 """What the names of a row depend on."""
-_KINDS_OF_NAME = (CHANNEL, AGENT, AGENT, MESSAGER, RECORDER)
+_KINDS_OF_NAME = (CHANNEL, AGENT, AGENT, MESSAGER)
 _PAYLOAD = _FIELDS.index("payload")
 id_of, experiment_of, ts_of, kind_of, flags_of, payload_of = (
     itemgetter(_FIELDS.index(name)) for name in ("id", "experiment_id", "ts", "kind", "flags", "payload")
@@ -221,11 +212,11 @@ def _together(key: tuple[Any, ...], known: dict[Any, tuple[Any, Any, Any]]) -> N
         values.append(value)
         strange |= number is not None and (what != kind or of != experiment_id)
     try:
-        lengths, joined = chain.names(*values[:4])
+        lengths, joined = chain.names(*values)
     except WRONG_TYPE:
         lengths = joined = None  # type: ignore[assignment]
-    channel, sender, recipient, messager, origin = values
-    return Names(lengths, joined, channel, sender, recipient, messager, origin, strange)
+    channel, sender, recipient, messager = values
+    return Names(lengths, joined, channel, sender, recipient, messager, strange)
 
 
 def fetch_from(database: Database) -> Source:
@@ -271,40 +262,25 @@ class WalkedPage:
         """Return the events by their fields."""
         found = []
         for row, of in self.with_names():
-            (
-                number, experiment_id, _, from_id, to_id, _, _,
-                ts, kind, flags, msg_id, duration, receivers, cause, meta, payload, arrival, origin_seq,
-            ) = row  # fmt: skip
+            number, experiment_id, _, from_id, to_id, _, ts, kind, flags, attributes, payload = row
             found.append(
                 ChainEvent(
-                    *(number, experiment_id, ts, kind, flags, of.channel, of.sender, of.recipient),
-                    *(msg_id, duration, receivers, cause, meta, payload, from_id, to_id),
-                    *(of.messager, arrival, of.origin, origin_seq, of.strange),
+                    *(number, experiment_id, ts, kind, flags, of.channel, of.sender, of.recipient, of.messager),
+                    *(attributes, payload, from_id, to_id, of.strange),
                 )
             )
         return found
 
-    def encoded(self, encoder: chain.Encoder) -> list[bytes]:
+    def encoded(self) -> list[bytes]:
         """Return the encoding of each event, and set `strange`. Raises one of `WRONG_TYPE`."""
-        encode, cause_of, names, mask = chain.encode_event, encoder.cause, self._names, SEQ_MASK
+        encode, mask = chain.encode_event, SEQ_MASK
         found: list[bytes] = []
         add = found.append
         strange = False
-        for (
-            number, _, _, _, _, _, _,
-            ts, kind, flags, msg_id, duration, receivers, cause, meta, payload, arrival, origin_seq,
-        ), (
-            lengths, joined, _, _, _, _, origin, odd,
-        ) in zip(self.rows, map(names.__getitem__, map(_key, self.rows)), strict=True):  # fmt: skip
-            if odd:
+        for (number, _, _, _, _, _, ts, kind, flags, attributes, payload), of in self.with_names():
+            if of.strange:
                 strange = True
-            if cause is not None:
-                cause = cause_of(cause)
-            copied = None if origin is None and origin_seq is None else (origin or b"", origin_seq)
-            add(encode(
-                number & mask, ts, kind, flags, lengths, joined, msg_id, duration, receivers,
-                cause, meta, payload, arrival, copied,
-            ))  # fmt: skip
+            add(encode(number & mask, ts, kind, flags, of.lengths, of.joined, attributes, payload))
         self.strange = strange
         return found
 
@@ -312,8 +288,7 @@ class WalkedPage:
 class WalkedBatch:
     """One batch of a recorder's chain."""
 
-    def __init__(self, row: BatchRow, encoder: chain.Encoder, reader: _Reader, until: int) -> None:
-        self._encoder = encoder
+    def __init__(self, row: BatchRow, reader: _Reader, until: int) -> None:
         self._reader = reader
         self._until = until
         self.row = row
@@ -346,13 +321,13 @@ class WalkedBatch:
 
     def _hash(self, page: WalkedPage) -> None:
         try:
-            self.digest.extend(page.encoded(self._encoder))
+            self.digest.extend(page.encoded())
             return
         except WRONG_TYPE:
             page.readable = False
         for entry in page.entries():
             try:
-                self.digest.extend([encode(entry, self._encoder)])
+                self.digest.extend([encode(entry)])
             except WRONG_TYPE:
                 self.digest.checks.append(-1)
                 self.unreadable.add(entry.seq)
@@ -411,18 +386,15 @@ class _Reader:
 
 
 async def walk(
-    source: Source, recorder_id: int, encoder: chain.Encoder, *, after: int = -1, last: int = SEQ_MASK
+    source: Source, recorder_id: int, *, after: int = -1, last: int = SEQ_MASK
 ) -> AsyncIterator[WalkedBatch]:
-    """Yield the batches of a recorder that begin behind the seq `after` and not behind `last`, in order.
-
-    `encoder` is that of the recorder.
-    """
+    """Yield the batches of a recorder that begin behind the seq `after` and not behind `last`, in order."""
     reader = _Reader(source, recorder_id)
     while True:
         found = await source.connection.rows(_BATCHES, recorder=recorder_id, after=after, last=last)
         rows = [BatchRow(*row) for row in found]
         for row, until in zip(rows, _ends(rows), strict=True):
-            yield WalkedBatch(row, encoder, reader, until)
+            yield WalkedBatch(row, reader, until)
         if len(rows) < BATCHES:
             return
         after = rows[-1].first_seq
@@ -443,22 +415,7 @@ def _ends(rows: list[BatchRow]) -> list[int]:
     return ends[::-1]
 
 
-def encode(entry: ChainEvent, encoder: chain.Encoder) -> bytes:
+def encode(entry: ChainEvent) -> bytes:
     """Return an event's encoding. Raises one of `WRONG_TYPE`."""
     names = chain.names(entry.channel, entry.sender, entry.recipient, entry.messager)
-    origin: Any = None if entry.origin is None and entry.origin_seq is None else (entry.origin or b"", entry.origin_seq)
-    return chain.encode_event(
-        entry.seq,
-        entry.ts,
-        entry.kind,
-        entry.flags,
-        *names,
-        entry.msg_id,
-        entry.duration_ns,
-        entry.receivers,
-        encoder.cause(entry.cause),
-        entry.meta,
-        entry.payload,
-        entry.arrival,
-        origin,
-    )
+    return chain.encode_event(entry.seq, entry.ts, entry.kind, entry.flags, *names, entry.attributes, entry.payload)

@@ -22,12 +22,12 @@ from sqlalchemy import func, select
 
 from messager.record import is_own
 
-from .. import json_text
 from ..db.codes import KINDS, SEQ_BITS
 from ..db.database import Database
 from ..db.schema import RECORDER_ID, event, recorder
 from ..errors import BadCursor
 from ..experiments.records import Experiment
+from .attributes import meta_of
 from .event import _EPOCH, Cursor
 
 Point = Cursor | int | datetime | str | None
@@ -157,7 +157,7 @@ async def _clock(database: Database, of: Experiment, text: str) -> Cursor:
 
 async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
     marks = (
-        select(event.c.id, event.c.ts, event.c.meta, recorder.c.ordinal)
+        select(event.c.id, event.c.ts, event.c.attributes, recorder.c.ordinal)
         .select_from(event)
         .join(recorder, recorder.c.id == RECORDER_ID)
         .where(event.c.experiment_id == of.id, event.c.kind == KINDS.index("mark") + 1)
@@ -168,8 +168,8 @@ async def _mark(database: Database, of: Experiment, name: str) -> Cursor:
     seen: Counter[str] = Counter()
     counted_at: Cursor | None = None
     async with database.reading() as connection:
-        for number, ts, meta, ordinal in await connection.execute(marks):
-            found = str(json_text.load_object(meta).get("name"))
+        for number, ts, attributes, ordinal in await connection.execute(marks):
+            found = str(meta_of(attributes).get("name"))
             seen[found] += 1
             at = Cursor(ts, ordinal, number & ((1 << SEQ_BITS) - 1))
             if found == name:  # also if the name itself ends in #N

@@ -66,29 +66,18 @@ class NewEvent(NamedTuple):
     """(recorder uuid, seq) of the event of the parent experiment that this one repeats in a fork."""
 
 
-Fields = tuple[
-    str,
-    int,
-    str | None,
-    bytes,
-    Any,
-    Any,
-    int,
-    str | None,
-    int | None,
-    int | None,
-    tuple[int, int] | None,
-    dict[str, Any] | None,
-    str | None,
-    int | None,
-    tuple[str, int] | None,
-]
+Fields = tuple[Any, ...]
 """A `NewEvent`, or a plain tuple of its fields. A recorder buffers plain tuples, because the garbage collector does not
-track those that hold only values. Read them by unpacking, or with the functions below."""
+track those that hold only values. Read them with `fields`."""
 
 
-kind_of: Callable[[Fields], str] = itemgetter(NewEvent._fields.index("kind"))
-ts_of: Callable[[Fields], int] = itemgetter(NewEvent._fields.index("ts"))
+def fields(*names: str) -> Callable[[Fields], Any]:
+    """Return a function that returns these fields of an event: a tuple of them, or the only one."""
+    return itemgetter(*map(NewEvent._fields.index, names))
+
+
+kind_of: Callable[[Fields], str] = fields("kind")
+ts_of: Callable[[Fields], int] = fields("ts")
 
 
 @dataclass(slots=True)

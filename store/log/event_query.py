@@ -35,21 +35,24 @@ class Recorders:
     """Ordinals by id."""
     last_seqs: dict[int, int]
     """Last seqs by id: later events were committed after that moment."""
+    by_uuid: dict[str, int]
+    """Ordinals by uuid."""
 
 
 async def recorders_now(database: Database, of: Experiment) -> Recorders:
     """Return the recorders of an experiment."""
     query = (
-        select(recorder.c.id, recorder.c.ordinal, recorder.c.last_seq)
+        select(recorder.c.id, recorder.c.ordinal, recorder.c.last_seq, recorder.c.uuid)
         .where(recorder.c.experiment_id == of.id)
         .order_by(recorder.c.ordinal)
     )
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()
     return Recorders(
-        {ordinal: number for number, ordinal, _ in rows},
-        {number: ordinal for number, ordinal, _ in rows},
-        {number: last for number, _, last in rows},
+        {row.ordinal: row.id for row in rows},
+        {row.id: row.ordinal for row in rows},
+        {row.id: row.last_seq for row in rows},
+        {row.uuid: row.ordinal for row in rows},
     )
 
 
@@ -89,11 +92,11 @@ async def events_of(
     for at in range(0, len(rows), TOGETHER):
         part = rows[at : at + TOGETHER]
         try:
-            entries = event_rows.unpack(part, ordinals, names.values, last_seqs)
+            entries = event_rows.unpack(part, ordinals, names.values, last_seqs, recorders.by_uuid)
         except KeyError:
             await names.load(event_rows.name_ids(rows[at:]))
             try:
-                entries = event_rows.unpack(part, ordinals, names.values, last_seqs)
+                entries = event_rows.unpack(part, ordinals, names.values, last_seqs, recorders.by_uuid)
             except KeyError:
                 reason = "the name of a channel or an agent is missing; `messager verify` says where"
                 raise DamagedStore(database.location, reason) from None

@@ -6,7 +6,6 @@ after its end. The pairs are computed here, because a store may be read-only and
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
@@ -20,6 +19,7 @@ from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
 from ..db.schema import event, place_at, replay_place
 from ..experiments.records import Experiment, RecorderRow
+from .attributes import meta_of
 from .matching import WITHIN_NS, Matching, begins_listening, key_of
 from .retractions import RETRACTING, retracted
 
@@ -178,7 +178,7 @@ async def _paired(
     database: Database, of: Experiment, channels: dict[int, Heard], matching: Matching, times: Interval
 ) -> AsyncIterator[tuple[int, int]]:
     """Yield id and channel of the receptions outside of the recorded times that belong to a sending."""
-    payloads = (event.c.kind, event.c.payload, event.c.meta, event.c.messager_id)
+    payloads = (event.c.kind, event.c.payload, event.c.attributes, event.c.messager_id)
     wanted = event.c.kind.in_((_SENT, _RECEIVED, _GAP, _MARK)), event.c.flags.op("&")(REDACTED) == 0
     async for rows in _pages(database, of, wanted, times, payloads):
         for row in rows:
@@ -187,7 +187,7 @@ async def _paired(
                 matching.gap(listener, row.ts)
                 continue
             if row.kind == _MARK:
-                if begins_listening(row.meta):
+                if begins_listening(meta_of(row.attributes)):
                     matching.subscribed((listener, row.messager_id), row.ts)
                 continue
             heard = channels.get(row.channel_id)
@@ -196,7 +196,7 @@ async def _paired(
             key = key_of(row.channel_id, row.payload)
             if row.kind == _SENT:
                 matching.sent(row.id, row.ts, key)
-            elif row.meta is None or not json.loads(row.meta).get("retained"):  # no copy of an earlier message
+            elif not meta_of(row.attributes).get("retained"):  # no copy of an earlier message
                 sending = matching.received((listener, row.messager_id), row.ts, key)
                 if sending is not None and listener in heard.listeners and row.ts not in heard.recorded:
                     yield row.id, row.channel_id

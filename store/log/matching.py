@@ -11,12 +11,12 @@ says so is not exact enough to exclude the others.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from messager.record import SUBSCRIBED
-
-from .. import json_text
 
 WITHIN_NS = 60_000_000_000
 """Maximum time from a sending to its reception; a later reception belongs to another message."""
@@ -33,9 +33,8 @@ def key_of(channel_id: int | None, payload: bytes) -> bytes:
     return sha256(b"%d " % (channel_id or 0) + payload).digest()
 
 
-def begins_listening(meta: str | None) -> bool:
+def begins_listening(mark: Mapping[str, Any]) -> bool:
     """Return whether this is the meta of the mark with which a Messager logs that it has subscribed."""
-    mark = json_text.load_object(meta)
     fields = mark.get("fields")
     return mark.get("name") == SUBSCRIBED and not (isinstance(fields, dict) and fields.get("added"))
 

@@ -24,6 +24,7 @@ from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
 from ..db.schema import RECORDER_ID, event
 from ..experiments.records import Experiment, RecorderRow
 from .activity_summary import Summary, summary
+from .attributes import KEYS, decode
 from .event import Event
 from .event_log import EventLog
 from .late_receptions import Heard, Interval, Times, late_receptions
@@ -285,11 +286,18 @@ async def causes(
     """
     if ordinals is None:
         ordinals = {row.id: row.ordinal for row in await log.recorders(of)}
-    query = select(event.c.cause).where(event.c.experiment_id == of.id, event.c.cause.is_not(None))
+    ordinals_of = {row.uuid: row.ordinal for row in await log.recorders(of)}
+    query = select(event.c.id, event.c.attributes).where(
+        event.c.experiment_id == of.id, event.c.attributes.contains(f'"{KEYS["cause"]}":')
+    )
     if failed_only:
         query = query.where(event.c.kind == _FAILED)
+    found: set[tuple[int, int]] = set()
     async with log.database.reading() as connection:
-        found: set[int] = set()
         for part in [query] if times is None else [query.where(event.c.ts.between(*each)) for each in times]:
-            found.update((await connection.execute(part)).scalars())
-    return {(ordinals.get(cause >> SEQ_BITS, 0), cause & SEQ_MASK) for cause in found}
+            for number, text in await connection.execute(part):
+                if isinstance(cause := decode(text).get("cause"), int):
+                    found.add((ordinals.get(number >> SEQ_BITS, 0), cause))
+                elif cause is not None:
+                    found.add((ordinals_of.get(cause[0], 0), cause[1]))
+    return found

@@ -1,28 +1,29 @@
-"""Names, each stored once per experiment: channels as bytes, ids of agents as JSON, Messagers and recorders as text."""
+"""Names, each stored once per experiment: channels as bytes, ids of agents as JSON, Messagers as text."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
 from messager import channels
 
-from ..db.codes import AGENT, CHANNEL, MESSAGER, RECORDER
+from ..db.codes import AGENT, CHANNEL, MESSAGER
 from ..db.database import Database
 from ..db.schema import name
 from ..errors import BadEvent
 from ..json_text import dump, is_no_text
 from . import chain
-from .event import Fields
+from .event import Fields, fields
 
 _Name = tuple[int, bytes]
 """`name.what`, and the value."""
 _Given = tuple[int, bytes | None]
 
+_KIND, _NAMED = fields("kind"), fields("channel", "from_id", "to_id", "messager")
 _SIMPLE = (int, str, type(None))
 _MAX_TOGETHER = 100_000
 
@@ -103,7 +104,7 @@ class NameWriter:
         together = self._together
         found: list[EventNames | None] = []
         unknown: list[int] = []
-        for _, _, channel, _, from_id, to_id, _, _, _, _, _, _, messager, _, _ in events:
+        for channel, from_id, to_id, messager in map(_NAMED, events):
             try:
                 names = together.get((channel, from_id, from_id.__class__, to_id, to_id.__class__, messager))
             except TypeError:  # an id that cannot be the key of a dict
@@ -118,20 +119,17 @@ class NameWriter:
                 found[index] = self._remember(events[index], *each)
         return found  # type: ignore[return-value]
 
-    async def recorders(self, uuids: Mapping[str, bytes]) -> dict[str, int]:
-        """Return the ids of the names of recorders of the parent experiment, given as text and encoded."""
-        await self._intern({(RECORDER, value) for value in uuids.values()})
-        return {uuid: self._ids[RECORDER, value] for uuid, value in uuids.items()}
-
     def _values(self, index: int, event: Fields) -> tuple[_Given, _Given, _Given, _Given]:
         """Return the values of an event's channel, sender, recipient and Messager."""
-        kind, _, channel, _, from_id, to_id, _, _, _, _, _, _, messager, _, _ = event
+        channel, from_id, to_id, messager = _NAMED(event)
         try:
             encoded = None if channel is None else channels.encode(channel)
             by = None if messager is None else messager.encode()
             return (CHANNEL, encoded), (AGENT, self._agent(from_id)), (AGENT, self._agent(to_id)), (MESSAGER, by)
         except Exception as error:  # of any kind: the ids are objects of the caller
-            raise BadEvent(index, f"a {kind} event has a channel or an id that cannot be kept: {error}") from None
+            raise BadEvent(
+                index, f"a {_KIND(event)} event has a channel or an id that cannot be kept: {error}"
+            ) from None
 
     def _agent(self, agent_id: Any) -> bytes | None:
         if agent_id is None:
@@ -150,7 +148,7 @@ class NameWriter:
 
     def _remember(self, event: Fields, *names: _Given) -> EventNames:
         """Return the names of an event, all of which have ids now."""
-        _, _, channel, _, from_id, to_id, _, _, _, _, _, _, messager, _, _ = event
+        channel, from_id, to_id, messager = _NAMED(event)
         ids = (None if value is None else self._ids[what, value] for what, value in names)
         channel_id, sender, recipient, by = ids
         joined = chain.names(*(value for _, value in names))

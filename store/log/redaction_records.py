@@ -21,6 +21,7 @@ from ..db.codes import REDACTED
 from ..db.database import Database
 from ..db.schema import redaction
 from . import chain
+from .attributes import meta_of
 from .event import SEAL, iso
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class RedactionCheck:
             for recorder, pairs in checked.ranges.items():
                 changed[recorder] = min(pairs[0][0], changed.get(recorder, pairs[0][0]))
 
-    def add(self, recorder: RecorderName, role: str, seq: int, flags: Any, meta: Any, payload: Any) -> None:
+    def add(self, recorder: RecorderName, role: str, seq: int, flags: Any, attributes: Any, payload: Any) -> None:
         """Check one event: it is redacted and has the seal of the last redaction that names it, or neither."""
         redacted = isinstance(flags, int) and bool(flags & REDACTED)
         if not redacted and not self.rows:
@@ -208,7 +209,7 @@ class RedactionCheck:
             checked.found += 1
         if not redacted and not covering:
             return
-        found = json_text.load_object(meta if isinstance(meta, str) else None).get(SEAL)
+        found = meta_of(attributes if isinstance(attributes, str) else None).get(SEAL)
         expected = covering[-1].seal if covering else None
         if redacted and found == expected and not payload and (expected is not None or role == "import"):
             self.imported += not covering

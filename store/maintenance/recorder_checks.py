@@ -70,7 +70,6 @@ async def check_recorder(
     source: Source,
     of: Experiment,
     row: RecorderRow,
-    encoder: chain.Encoder,
     redactions: RedactionCheck,
     verdict: Verdict,
     times: array[int],
@@ -78,7 +77,7 @@ async def check_recorder(
 ) -> None:
     """Check one recorder and add the result to the verdict.
 
-    `encoder` is its own, `source` reads the store. The `times` of its events are added. `progress` is called with the
+    `source` reads the store. The `times` of its events are added. `progress` is called with the
     number of events read. Raises one of `WRONG_TYPE` if the row of the recorder cannot be read.
     """
     if row.id >> 63 - SEQ_BITS:
@@ -88,7 +87,7 @@ async def check_recorder(
     named = RecorderName(row.ordinal, row.uuid)
     redactions.link(named, 0, read.counted.head_hash)
     told = 0
-    async for walked in walk(source, row.id, encoder, last=_last_seq(row)):
+    async for walked in walk(source, row.id, last=_last_seq(row)):
         if read.counted.events - told >= TOLD_EVERY:
             progress(told := read.counted.events)
         part = walked.row
@@ -102,7 +101,7 @@ async def check_recorder(
                 continue
             for entry in page.entries():
                 verdict.add(event_problems(batch, entry), place)
-                redactions.add(named, row.role, entry.seq, entry.flags, entry.meta, entry.payload)
+                redactions.add(named, row.role, entry.seq, entry.flags, entry.attributes, entry.payload)
         times.extend(batch.times)
         for check in BATCH_CHECKS:
             verdict.add(check(batch), place)

@@ -26,7 +26,7 @@ from shlex import quote
 from sqlalchemy import func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.codes import AGENT, RECORDER, SEQ_BITS
+from ..db.codes import AGENT, MESSAGER, SEQ_BITS
 from ..db.database import Database
 from ..db.log_tables import table_problems
 from ..db.schema import (
@@ -126,8 +126,7 @@ async def _verify(
     source, times = fetch_from(database), {row.id: array("q") for row in recorders}
     for row in recorders:
         try:
-            encoder = chain.encoder(recorders)
-            await check_recorder(source, of, row, encoder, subject.redactions, verdict, times[row.id], tell)
+            await check_recorder(source, of, row, subject.redactions, verdict, times[row.id], tell)
         except WRONG_TYPE:
             verdict.add([f"recorder {row.ordinal}: its row, or a batch's, holds a value of the wrong type"])
     if not tables:  # otherwise there may be no such index
@@ -233,7 +232,7 @@ async def check_names(database: Database, of: Experiment) -> AsyncIterator[str]:
             expected = None if is_no_text(value) else value.decode()
             if what == AGENT and not _is_id(value):
                 yield f"name {number} ({value[:100]!r}) is not a readable agent id"
-            if digest != name_hash(value) or text != expected or what not in range(RECORDER + 1):
+            if digest != name_hash(value) or text != expected or what not in range(MESSAGER + 1):
                 yield f"name {number} ({expected!r}) was changed"
         if len(rows) < PAGE:
             return
@@ -251,7 +250,7 @@ _NAMES = EventQuery(
 async def check_name_index(database: Database, of: Experiment, used: dict[int, int]) -> AsyncIterator[str]:
     """Check that the names of events are found by kind, as filters find them; `used` are their kinds by id."""
     found: dict[int, int] = {}
-    for what in range(RECORDER + 1):
+    for what in range(MESSAGER + 1):
         query = select(name.c.id).where(name.c.experiment_id == of.id, name.c.what == what)
         async with database.reading() as connection:
             await database.dialect.prefer_indexes(connection)

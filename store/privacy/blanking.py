@@ -9,11 +9,12 @@ from typing import Any
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .. import json_text
 from ..db.codes import FROM_DERIVED, KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
 from ..db.schema import batch, event, recorder
 from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
+from ..log.attributes import decode, meta_of
+from ..log.attributes import encode as encode_attributes
 from ..log.chain_walk import WalkedBatch, encode, fetch_within, walk
 from ..log.event import SEAL
 from .json_paths import BLANK
@@ -32,13 +33,13 @@ _UPDATE_BATCH = (
     .values({key: bindparam(f"new_{key}") for key in ("digest", "checks", "chain_hash")})
 )
 _UPDATE_LINK = update(batch).where(*_SAME_BATCH).values(chain_hash=bindparam("new_chain_hash"))
+_CHANGED = ("flags", "attributes", "from_id", "to_id")
 _UPDATE_EVENT = (
     update(event)
     .where(event.c.id == bindparam("of_event"))
     .values(
         payload=b"",
-        msg_id=None,
-        **{key: bindparam(f"new_{key}") for key in ("flags", "meta", "from_id", "to_id")},
+        **{key: bindparam(f"new_{key}") for key in _CHANGED},
     )
 )
 
@@ -65,11 +66,10 @@ class Blanking:
 
         Raises `DamagedStore` if the old chain does not match.
         """
-        encoder = chain.encoder(self.recorders)
         after, old = await self._start(connection, row)
         new, removed = old, 0
         links: list[dict[str, Any]] = []
-        async for walked in walk(fetch_within(connection), row.id, encoder, after=after):
+        async for walked in walk(fetch_within(connection), row.id, after=after):
             part = walked.row
             if walked.link(old) != part.chain_hash:
                 raise chain_broken(self.location, self.of, row, part.first_seq)
@@ -80,7 +80,7 @@ class Blanking:
                 new = walked.link(new)
                 links.append({**keys, "new_chain_hash": new})
             else:
-                digest, removed_here = await self._blank(connection, row, walked, encoder)
+                digest, removed_here = await self._blank(connection, row, walked)
                 removed += removed_here
                 new = walked.link(new, digest.digest())
                 values = {"new_digest": digest.digest(), "new_checks": digest.packed_checks()}
@@ -109,7 +109,7 @@ class Blanking:
         return (-1, chain.first_link(row.uuid)) if before is None else (before.first_seq, before.chain_hash)
 
     async def _blank(
-        self, connection: AsyncConnection, row: RecorderRow, walked: WalkedBatch, encoder: chain.Encoder
+        self, connection: AsyncConnection, row: RecorderRow, walked: WalkedBatch
     ) -> tuple[chain.BatchDigest, int]:
         """Blank the events of one batch; return its new digest and the number of payload bytes removed."""
         new, removed = chain.BatchDigest(), 0
@@ -119,18 +119,18 @@ class Blanking:
             changes = []
             for entry in page.entries():
                 if entry.id not in self.numbers:
-                    new.extend([encode(entry, encoder)])
+                    new.extend([encode(entry)])
                     continue
-                kept = log_fields(KINDS[entry.kind - 1], json_text.load_object(entry.meta), self.contains_redacted)
-                meta = json_text.dump({**kept, SEAL: self.seal})
+                kept = log_fields(KINDS[entry.kind - 1], meta_of(entry.attributes), self.contains_redacted)
+                known = decode(entry.attributes) | {"msg_id": None, "meta": {**kept, SEAL: self.seal}}
                 flags = (entry.flags & ~NO_TEXT) | REDACTED
-                blank = entry._replace(flags=flags, msg_id=None, meta=meta, payload=b"")
+                blank = entry._replace(flags=flags, attributes=encode_attributes(known), payload=b"")
                 if self.ids:
                     flags &= ~(FROM_DERIVED | TO_DERIVED)
                     blank = blank._replace(flags=flags, sender=None, recipient=None, from_id=None, to_id=None)
-                new.extend([encode(blank, encoder)])
+                new.extend([encode(blank)])
                 removed += len(entry.payload)
-                values = {f"new_{key}": getattr(blank, key) for key in ("flags", "meta", "from_id", "to_id")}
+                values = {f"new_{key}": getattr(blank, key) for key in _CHANGED}
                 changes.append({"of_event": entry.id, **values})
             if changes:
                 await connection.execute(_UPDATE_EVENT, changes)

@@ -10,17 +10,23 @@ from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, ColumnElement, and_, func, literal, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.codes import RECORDER, REDACTED, SEQ_BITS, SEQ_MASK
+from ..db.codes import REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.schema import VISIBLE, event, experiment, name, recorder
+from ..db.json_item import number_item, text_item
+from ..db.schema import VISIBLE, event, experiment, recorder
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow, experiment_of
 from ..experiments.registry import recorders_of
-from ..log.names import LOOKUP, name_hash
+from ..log.attributes import KEYS, decode
+from ..log.names import LOOKUP
 
 PAGE = 5_000
 """Events in one query."""
+_ORIGIN = KEYS["origin"]
+_IS_COPY = event.c.attributes.contains(f'"{_ORIGIN}":[')
+"""True for copies, and perhaps for events with such a text in their meta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +45,8 @@ class _Relation:
 
     parent: Experiment
     fork: Experiment
-    recorders: dict[int, int]
-    """The id of a recorder of the parent by the id of its name in the fork."""
+    recorders: dict[str, int]
+    """The ids of recorders of the parent by uuid."""
 
 
 async def copies_of(
@@ -77,13 +83,15 @@ async def redacted_in(
     erased = and_(other.c.experiment_id == there.id, other.c.flags.op("&")(REDACTED) != 0)
     conditions: list[ColumnElement[bool]] = []
     for relation in await _relations(database, of, recorders):
-        for number, row in relation.recorders.items():
-            first = literal(row << SEQ_BITS, BigInteger)
+        for uuid, number in relation.recorders.items():
+            first = literal(number << SEQ_BITS, BigInteger)
             if relation.parent.id == there.id:
                 originals = select(other.c.id).where(erased)
-                conditions.append(and_(event.c.origin_id == number, (first + event.c.origin_seq).in_(originals)))
+                original = first + number_item(event.c.attributes, _ORIGIN, 1)
+                conditions.append(and_(text_item(event.c.attributes, _ORIGIN, 0) == uuid, original.in_(originals)))
             elif relation.fork.id == there.id:
-                copied = select(first + other.c.origin_seq).where(erased, other.c.origin_id == number)
+                copied = select(first + number_item(other.c.attributes, _ORIGIN, 1))
+                copied = copied.where(erased, text_item(other.c.attributes, _ORIGIN, 0) == uuid)
                 conditions.append(event.c.id.in_(copied))
     if not conditions:
         raise StoreError(
@@ -96,7 +104,7 @@ async def redacted_in(
 async def _relations(database: Database, of: Experiment, recorders: list[RecorderRow]) -> list[_Relation]:
     """Return the relations to the parent of an experiment and to its forks, as far as they are in the store."""
     found = []
-    here = {name_hash(row.uuid.encode()): row.id for row in recorders}
+    here = {row.uuid: row.id for row in recorders}
     async with database.reading() as connection:
         rows = await connection.execute(
             select(experiment).where(
@@ -104,29 +112,25 @@ async def _relations(database: Database, of: Experiment, recorders: list[Recorde
             )
         )
         for fork in [experiment_of(row, ()) for row in rows]:
-            named = select(name.c.id, name.c.hash).where(name.c.experiment_id == fork.id, name.c.what == RECORDER)
-            known = {
-                number: here[bytes(digest)]
-                for number, digest in await connection.execute(named)
-                if bytes(digest) in here
-            }
-            if known:
-                found.append(_Relation(of, fork, known))
+            if await _first_origin(connection, fork) in here:
+                found.append(_Relation(of, fork, here))
         if of.parent_exp_id is None:
             return found
-        named = select(name.c.id, name.c.text).where(name.c.experiment_id == of.id, name.c.what == RECORDER)
-        uuids = {uuid: number for number, uuid in await connection.execute(named)}
-        parents: dict[int, dict[int, int]] = {}
-        for at in range(0, len(uuids), LOOKUP):
-            query = select(recorder.c.id, recorder.c.uuid, recorder.c.experiment_id).where(
-                recorder.c.uuid.in_(list(uuids)[at : at + LOOKUP]), recorder.c.experiment_id != of.id
-            )
-            for number, uuid, owner in await connection.execute(query):
-                parents.setdefault(owner, {})[uuids[uuid]] = number
-        owners = select(experiment).where(experiment.c.id.in_(list(parents)), experiment.c.status.in_(VISIBLE))
-        for row in await connection.execute(owners):
-            found.append(_Relation(experiment_of(row, ()), of, parents[row.id]))
+        owner = select(recorder.c.experiment_id).where(
+            recorder.c.uuid == await _first_origin(connection, of), recorder.c.experiment_id != of.id
+        )
+        parents = select(experiment).where(experiment.c.id.in_(owner), experiment.c.status.in_(VISIBLE))
+        for row in (await connection.execute(parents)).all():
+            theirs = select(recorder.c.uuid, recorder.c.id).where(recorder.c.experiment_id == row.id)
+            known = {known.uuid: known.id for known in await connection.execute(theirs)}
+            found.append(_Relation(experiment_of(row, ()), of, known))
     return found
+
+
+async def _first_origin(connection: AsyncConnection, fork: Experiment) -> str | None:
+    """Return the uuid of the parent's recorder that the first copy in a fork names; copies come first in a fork."""
+    query = select(text_item(event.c.attributes, _ORIGIN, 0)).where(event.c.experiment_id == fork.id, _IS_COPY)
+    return (await connection.execute(query.order_by(event.c.ts, event.c.id).limit(1))).scalar_one_or_none()
 
 
 async def _copies(
@@ -137,15 +141,17 @@ async def _copies(
         last, end = row.id << SEQ_BITS, row.id << SEQ_BITS | SEQ_MASK
         while True:
             query = (
-                select(event.c.id, event.c.origin_id, event.c.origin_seq)
-                .where(event.c.id > last, event.c.id <= end, event.c.origin_id.in_(list(relation.recorders)))
+                select(event.c.id, event.c.attributes)
+                .where(event.c.id > last, event.c.id <= end, _IS_COPY)
                 .order_by(event.c.id)
                 .limit(PAGE)
             )
             async with database.reading() as connection:
                 entries = (await connection.execute(query)).all()
-            for number, origin, seq in entries:
-                yield number, relation.recorders[origin] << SEQ_BITS | seq
+            for number, text in entries:
+                uuid, seq = decode(text).get("origin") or (None, 0)
+                if uuid in relation.recorders:
+                    yield number, relation.recorders[uuid] << SEQ_BITS | seq
             if len(entries) < PAGE:
                 break
             last = entries[-1].id

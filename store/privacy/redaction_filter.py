@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, false, or_, select
 
+from .. import json_text
 from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
 from ..db.schema import event
 from ..errors import StoreError
 from ..experiments import registry
 from ..experiments.records import Experiment, RecorderRow
+from ..log.attributes import decode
 from ..log.cursor import resolve
 from ..log.event import Cursor
 from ..log.event_log import EventLog
@@ -156,7 +158,7 @@ async def find(
     conditions = await chosen.conditions(log.database, of, recorders)
     columns = [event.c.id, event.c.kind, event.c.channel_id, event.c.flags, event.c.from_id, event.c.to_id]
     if matches is not None:
-        columns += [event.c.payload, event.c.meta, event.c.msg_id]
+        columns += [event.c.payload, event.c.attributes]
     found = Found()
     done, total = 0, sum(row.last_seq for row in recorders)
     for row in sorted(recorders, key=lambda row: row.id):
@@ -165,6 +167,16 @@ async def find(
                 progress(done + seq, total)
         done += row.last_seq
     return found
+
+
+def _content(entry: Any) -> Iterator[str | bytes]:
+    """Yield what an event says: its payload, its meta as JSON, and its msg_id."""
+    yield entry.payload
+    known = decode(entry.attributes)
+    if known.get("meta") is not None:
+        yield json_text.dump(known["meta"])
+    if known.get("msg_id") is not None:
+        yield known["msg_id"]
 
 
 async def _find(
@@ -192,8 +204,7 @@ async def _find(
         for entry in entries:
             if matches is not None and not any(
                 matches(part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass"))
-                for part in (entry.payload, entry.meta, entry.msg_id)
-                if part is not None
+                for part in _content(entry)
             ):
                 continue
             if entry.flags & REDACTED and not (ids and (entry.from_id is not None or entry.to_id is not None)):

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, case, delete, func, null, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .. import json_text
 from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
 from ..db.schema import delivery, event, indexed_experiment, indexed_recorder, recorder, replay_place
+from ..log.attributes import meta_of
 from ..log.event_query import EventQuery, parameter
 from ..log.matching import WITHIN_NS, Listener, Matching, begins_listening, key_of
 from ..log.retractions import RETRACTING, retracted
@@ -41,7 +41,7 @@ class _Row(NamedTuple):
     ts: int
     kind: int
     channel_id: int | None
-    meta: str | None
+    attributes: str | None
     sending_id: int | None
     """Of a reception: the sending that it was matched with before."""
     payload: bytes | None
@@ -57,7 +57,7 @@ class _Row(NamedTuple):
 _QUERY = (
     select(
         *(event.c.id, event.c.ts, event.c.kind, event.c.channel_id),
-        case((event.c.kind.in_((_RECEIVED, _MARK)), event.c.meta), else_=null()),
+        case((event.c.kind.in_((_RECEIVED, _MARK)), event.c.attributes), else_=null()),
         delivery.c.sending_id,
         case((func.length(event.c.payload) <= MAX_FETCHED, event.c.payload), else_=null()),
         event.c.flags.op("&")(REDACTED),
@@ -248,13 +248,13 @@ async def _sending_of(database: Database, matching: Matching, row: _Row) -> int 
     if row.kind == _GAP:
         matching.gap(row.id >> SEQ_BITS, row.ts)
     elif row.kind == _MARK:
-        if begins_listening(row.meta):
+        if begins_listening(meta_of(row.attributes)):
             matching.subscribed(row.listener, row.ts)
     elif row.redacted:
         return None  # redacted events have the same, empty payload
     elif row.kind == _SENT:
         matching.sent(row.id, row.ts, await _key(database, row))
-    elif not json_text.load_object(row.meta).get("retained"):  # no copy of an earlier message
+    elif not meta_of(row.attributes).get("retained"):  # no copy of an earlier message
         return matching.received(row.listener, row.ts, await _key(database, row))
     return None
 

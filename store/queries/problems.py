@@ -17,7 +17,7 @@ from ..html_table import html_table
 from ..log.event import Cursor, Event, iso, utc
 from ..log.event_log import EventLog
 from ..log.gap import gap_of
-from ..log.messages import selected_pages
+from ..log.messages import causes, selected_pages
 from ..log.names import agent_text
 from ..log.redaction_records import redactions_of
 from ..log.selection import Filters, Selection, selection_of
@@ -207,11 +207,9 @@ class _Search:
         """Return the ids of sendings that failed."""
         if not any(row.kinds["failed"] for row in recorders):
             return set()
-        query = select(event.c.cause).where(
-            event.c.experiment_id == self._of.id, event.c.kind == _FAILED, event.c.cause.is_not(None)
-        )
-        async with self._log.database.reading() as connection:
-            return set((await connection.execute(query)).scalars())
+        number_of = {row.ordinal: row.id for row in recorders}
+        failed = await causes(self._log, self._of, failed_only=True)
+        return {number_of[ordinal] << SEQ_BITS | seq for ordinal, seq in failed if ordinal in number_of}
 
     async def _twice(
         self, copies: Copies, audit: ArrivalAudit, recorders: list[RecorderRow]

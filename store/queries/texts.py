@@ -9,10 +9,10 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, case, delete, func, null, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from .. import json_text
 from ..db.codes import BUCKET_NS, KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
 from ..db.schema import activity, event, indexed_recorder, recorder, said
+from ..log.attributes import meta_of
 from ..log.event_query import EventQuery, parameter
 from ..log.text import MAX_TEXT, normalised, readable, text_of_meta
 from . import side_tables
@@ -49,7 +49,7 @@ class _Row(NamedTuple):
     from_id: int | None
     to_id: int | None
     flags: int
-    meta: str | None
+    attributes: str | None
     length: int
     payload: bytes | None
     """None above `MAX_FETCHED` bytes."""
@@ -91,7 +91,7 @@ def _text(row: _Row, payload: bytes) -> str | None:
     if row.flags & REDACTED or (row.flags & NO_TEXT and not _is_utf_8(payload)):
         return None
     if row.kind in _OF_THE_LOG:
-        return text_of_meta(_OF_THE_LOG[row.kind], json_text.load_object(row.meta))[:MAX_TEXT]
+        return text_of_meta(_OF_THE_LOG[row.kind], meta_of(row.attributes))[:MAX_TEXT]
     return readable(payload)[:MAX_TEXT]
 
 
@@ -108,7 +108,7 @@ _LENGTH = func.length(event.c.payload)
 _QUERY = (
     select(
         *(event.c.id, event.c.ts, event.c.kind, event.c.channel_id, event.c.from_id, event.c.to_id, event.c.flags),
-        case((event.c.kind.in_(_OF_THE_LOG), event.c.meta), else_=null()),
+        case((event.c.kind.in_(_OF_THE_LOG), event.c.attributes), else_=null()),
         _LENGTH,
         case((_LENGTH <= MAX_FETCHED, event.c.payload), else_=null()),
     )

@@ -114,7 +114,7 @@ def _fits(line: bytes, what: int) -> bool:
         return False
     if what == NOTE:
         return isinstance(data, dict) and all(fits(data[name]) for name, fits in _NOTED.items() if name in data)
-    if not isinstance(data, list) or len(data) != 14 or not is_number(data[1]):
+    if not isinstance(data, list) or len(data) != len(NewEvent._fields) - 1 or not is_number(data[1]):
         return False
     cause, origin = data[_CAUSE], data[_ORIGIN]
     return all(pair is None or (isinstance(pair, list) and len(pair) == 2) for pair in (cause, origin)) and (

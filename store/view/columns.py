@@ -42,6 +42,7 @@ from ..arrow.schema import name_text
 from ..db.codes import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.schema import delivery, event
 from ..experiments.records import Experiment
+from ..log.attributes import decode
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
@@ -201,7 +202,7 @@ async def receptions_of(log: EventLog, of: Experiment, events: Sequence[Event]) 
     sendings = list(places)
     for at in range(0, len(sendings), LOOKUP):
         query = (
-            select(delivery.c.sending_id, event.c.id, event.c.ts, event.c.messager_id, event.c.arrival)
+            select(delivery.c.sending_id, event.c.id, event.c.ts, event.c.messager_id, event.c.attributes)
             .join(event, event.c.id == delivery.c.event_id)
             .where(delivery.c.sending_id.in_(sendings[at : at + LOOKUP]))
             .order_by(delivery.c.sending_id, event.c.ts, event.c.id)
@@ -209,9 +210,11 @@ async def receptions_of(log: EventLog, of: Experiment, events: Sequence[Event]) 
         async with log.database.reading() as connection:
             rows = (await connection.execute(query)).all()
         await names.load({row.messager_id for row in rows})
-        for sending, number, ts, messager, arrival in rows:
+        for sending, number, ts, messager, attributes in rows:
             recorder, seq = ordinals.get(number >> SEQ_BITS, 0), number & SEQ_MASK
-            found[places[sending]].append(Reception(recorder, seq, ts, names.values[messager], arrival))
+            found[places[sending]].append(
+                Reception(recorder, seq, ts, names.values[messager], decode(attributes).get("arrival"))
+            )
     return found
 
 

@@ -35,7 +35,9 @@ def test_the_demo_does_the_main_job_and_leaves_a_file_to_look_at(tmp_path: Path)
         "content" in json.loads(json.loads(row["payload"]).get("content", "{}")) for row in rows[5:20] if row["payload"]
     )
     with sqlite3.connect(tmp_path / "messager-demo.db") as connection:
-        delivered, received = connection.execute("SELECT sum(receivers), sum(kind = 2) FROM event").fetchone()
+        delivered, received = connection.execute(
+            "SELECT sum(receivers), sum(kind = 'received') FROM event_view"
+        ).fetchone()
     connection.close()
     assert delivered == received > 10, "it ended before all that was sent had arrived"
     # again: another experiment in the same file

@@ -14,6 +14,7 @@ from typing import Any
 
 from messager_store import EventLog
 from messager_store.db.codes import KINDS, SEQ_BITS
+from messager_store.log.attributes import decode
 from messager_store.maintenance.verify import verify_all
 from messager_store.testing import execute
 
@@ -63,16 +64,21 @@ def number_of(payload: bytes) -> int | None:
     return found.get("n") if isinstance(found, dict) else None
 
 
+def _meta_and_cause(attributes: str | None) -> tuple[dict[str, Any], int | None]:
+    found = decode(attributes)
+    return found.get("meta", {}), found.get("cause")
+
+
 def events(store: Store, exp_id: str) -> list[Logged]:
     """Return the events of an experiment by recorder and seq; an empty list without the experiment."""
     query = (
-        f"SELECT r.ordinal, e.id & {(1 << SEQ_BITS) - 1}, e.kind, e.ts, e.payload, e.meta, e.cause FROM event e "
+        f"SELECT r.ordinal, e.id & {(1 << SEQ_BITS) - 1}, e.kind, e.ts, e.payload, e.attributes FROM event e "
         f"JOIN recorder r ON r.id = e.id >> {SEQ_BITS} JOIN experiment x ON x.id = r.experiment_id "
         "WHERE x.exp_id = ? ORDER BY r.ordinal, e.id"
     )
     return [
-        Logged(ordinal, seq, KINDS[kind - 1], ts, number_of(payload), json.loads(meta or "{}"), cause)
-        for ordinal, seq, kind, ts, payload, meta, cause in _asked(store, query, exp_id)
+        Logged(ordinal, seq, KINDS[kind - 1], ts, number_of(payload), *_meta_and_cause(attributes))
+        for ordinal, seq, kind, ts, payload, attributes in _asked(store, query, exp_id)
     ]
 
 

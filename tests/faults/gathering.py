@@ -181,9 +181,8 @@ def _content(*stores: Path) -> Content:
     """Return the events in some stores, with names and uuids instead of ids."""
     seq = (1 << SEQ_BITS) - 1
     query = (
-        f"SELECT r.uuid, e.id & {seq}, e.ts, e.kind, c.value, f.value, t.value, e.flags, e.msg_id, e.duration_ns, "
-        f"e.receivers, o.uuid, e.cause & {seq}, e.meta, e.payload, m.value, e.arrival FROM event e "
-        f"JOIN recorder r ON r.id = e.id >> {SEQ_BITS} LEFT JOIN recorder o ON o.id = e.cause >> {SEQ_BITS} "
+        f"SELECT r.uuid, e.id & {seq}, e.ts, e.kind, c.value, f.value, t.value, e.flags, "
+        f"e.attributes, e.payload, m.value FROM event e JOIN recorder r ON r.id = e.id >> {SEQ_BITS} "
         "LEFT JOIN name c ON c.id = e.channel_id LEFT JOIN name f ON f.id = e.from_id "
         "LEFT JOIN name t ON t.id = e.to_id LEFT JOIN name m ON m.id = e.messager_id"
     )

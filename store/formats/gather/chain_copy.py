@@ -9,14 +9,13 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ... import limits
-from ...db.codes import AGENT, CHANNEL, MESSAGER, RECORDER, SEQ_BITS, SEQ_MASK
+from ...db.codes import AGENT, CHANNEL, MESSAGER
 from ...db.database import Database
 from ...db.schema import batch, experiment, recorder
 from ...experiments import lifecycle
 from ...experiments.records import GATHERED, RecorderRow
 from ...experiments.seal import seal_ended
-from ...log import chain
+from ...log.attributes import checked
 from ...log.chain_counters import Counters
 from ...log.chain_walk import ChainEvent, fetch_from, walk
 from ..chain_loader import Chain, Loader, check_seal
@@ -32,15 +31,13 @@ class Moved(Exception):
 class ChainCopy:
     """Copies batches of the recorders of one experiment. Each flush is one transaction in the target."""
 
-    def __init__(
-        self, part: Part, target: Database, experiment_id: int, ids: dict[int, int], progress: Callable[[int], None]
-    ) -> None:
+    def __init__(self, part: Part, target: Database, experiment_id: int, progress: Callable[[int], None]) -> None:
         self._part = part
         self._loader = Loader(target, experiment_id)
         self._experiment_id = experiment_id
         """In the target."""
-        self._ids = ids
-        """The ids of the recorders in the target, by their ids in the source."""
+        self._uuids = {row.uuid for row in part.recorders}
+        """The recorders that causes may name."""
         self._progress = progress
         """Called with the number of events of each committed flush."""
 
@@ -50,8 +47,7 @@ class ChainCopy:
         The last transaction also writes the columns `ending`. Returns the seq reached, and a description of the damage
         if the source is damaged behind it; then `ending` is not written. Raises `Moved`.
         """
-        encoder = chain.encoder(self._part.recorders)
-        copied = Chain(f"recorder {row.ordinal}", Counters.of(here), encoder)
+        copied = Chain(f"recorder {row.ordinal}", Counters.of(here))
         before = {key: here[key] for key in ("last_seq", "head_hash", "epoch")}
         taken = min(here["epoch"], GATHERED)
         reached = before | copied.counters.columns()
@@ -63,9 +59,8 @@ class ChainCopy:
             self._progress(await self._loader.flush(advance))
 
         try:
-            async for walked in walk(
-                fetch_from(self._part.database), row.id, encoder, after=before["last_seq"], last=row.last_seq
-            ):
+            source = fetch_from(self._part.database)
+            async for walked in walk(source, row.id, after=before["last_seq"], last=row.last_seq):
                 if self._loader.is_full:
                     await flush({})
                     before = {key: reached[key] for key in ("last_seq", "head_hash")} | {"epoch": taken}
@@ -108,28 +103,19 @@ class ChainCopy:
 
     def _check(self, entry: ChainEvent) -> None:
         """Raise `InvalidEntry` for an event that its recorder could not have written."""
-        if entry.cause is not None and entry.cause >> SEQ_BITS not in self._ids:
+        try:
+            cause = checked(entry.attributes).get("cause")
+        except ValueError as error:
+            raise InvalidEntry(f"the event of seq {entry.seq}: {error}") from None
+        if isinstance(cause, list) and cause[0] not in self._uuids:
             raise InvalidEntry(f"the cause of the event of seq {entry.seq} is of an unknown recorder")
-        if entry.meta is not None and len(entry.meta) > limits.MOST_META:
-            raise InvalidEntry(
-                f"the meta of the event of seq {entry.seq} has more than {limits.MOST_META:,} characters"
-            )
 
     def _row(self, entry: ChainEvent) -> list[Any]:
         """Return the row of an event in the target, with names as (what, value)."""
-        kinds = (CHANNEL, AGENT, AGENT, MESSAGER, RECORDER)
-        values = (entry.channel, entry.sender, entry.recipient, entry.messager, entry.origin)
-        channel, sender, recipient, messager, origin = (
-            None if value is None else (what, value) for what, value in zip(kinds, values, strict=True)
-        )
-        cause = entry.cause
-        if cause is not None:
-            cause = self._ids[cause >> SEQ_BITS] << SEQ_BITS | cause & SEQ_MASK
-        return [
-            *(None, None, entry.ts, entry.kind),
-            *(channel, sender, recipient, entry.flags, entry.msg_id, entry.duration_ns, entry.receivers),
-            *(cause, entry.meta, entry.payload, messager, entry.arrival, origin, entry.origin_seq),
-        ]
+        kinds = (CHANNEL, AGENT, AGENT, MESSAGER)
+        values = (entry.channel, entry.sender, entry.recipient, entry.messager)
+        names = (None if value is None else (what, value) for what, value in zip(kinds, values, strict=True))
+        return [None, None, entry.ts, entry.kind, *names, entry.flags, entry.attributes, entry.payload]
 
 
 async def chain_hash_at(database: Database, recorder_id: int, seq: int) -> bytes | None:

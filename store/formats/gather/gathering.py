@@ -213,8 +213,7 @@ class _Gathering:
         if here is None or here.id != number:
             raise Moved
         rows = {row.uuid: row for row in here.recorders}
-        ids = {row.id: rows[row.uuid].id for row in part.recorders if row.uuid in rows}
-        copy = ChainCopy(part, self._database, number, ids, self._tell)
+        copy = ChainCopy(part, self._database, number, self._tell)
         result.recorders = []
         for row in part.recorders:
             mine = rows.get(row.uuid)

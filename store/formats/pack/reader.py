@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ...db.codes import AGENT, CHANNEL, KINDS, MESSAGER, NO_TEXT, REDACTED, SEQ_BITS
-from ...db.codes import RECORDER as RECORDER_NAME
 from ...db.schema import VISIBLE
 from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, StoreError
@@ -22,6 +21,7 @@ from ...experiments import validation
 from ...experiments.records import Experiment
 from ...json_text import escapes_half, is_no_text
 from ...log import chain
+from ...log.attributes import checked
 from ...log.chain_counters import Counters
 from ...log.event_log import EventLog
 from ...log.names import agent_value
@@ -35,7 +35,6 @@ from ..fields import (
     bytes_of,
     check_depth,
     integer,
-    integer_of,
     json_text,
     meta_of,
     text,
@@ -54,7 +53,7 @@ from .layout import (
 )
 from .restoring import HiddenExperiment
 
-_FLAGS, _META, _PAYLOAD = map(EVENT_COLUMNS.index, ("flags", "meta", "payload"))
+_FLAGS, _ATTRIBUTES, _PAYLOAD = map(EVENT_COLUMNS.index, ("flags", "attributes", "payload"))
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _MOST_EPOCH = 1 << 30
 """Epochs are raised later. One below zero marks a gathered recorder: none of a pack is one."""
@@ -70,16 +69,10 @@ _EVENT_FIELDS = {
     "to_id",
     "to_id_base64",
     "flags",
-    "msg_id",
-    "duration_ns",
-    "receivers",
-    "cause",
-    "meta",
+    "attributes",
     "payload",
     "payload_base64",
     "messager",
-    "arrival",
-    "origin",
 }
 
 
@@ -209,9 +202,8 @@ async def _events(
     total = sum(row["last_seq"] for row in loading.claims)
     done = 0
     events = _Events(loading)
-    encoder = chain.Encoder({claims["id"]: claims["uuid"].encode() for claims in loading.claims})
     for ordinal, claims in enumerate(loading.claims, 1):
-        sealed = Chain(f"recorder {ordinal}", Counters.before(claims["uuid"]), encoder)
+        sealed = Chain(f"recorder {ordinal}", Counters.before(claims["uuid"]))
         named = RecorderName(ordinal, claims["uuid"])
         seals.link(named, 0, chain.first_link(claims["uuid"]))
         size = 0
@@ -221,7 +213,7 @@ async def _events(
             for _ in range(part["count"]):
                 row = events.row(lines.next(), sealed)
                 if seals.rows or row[_FLAGS] & REDACTED:
-                    seals.add(named, claims["role"], sealed.last_seq, row[_FLAGS], row[_META], row[_PAYLOAD])
+                    seals.add(named, claims["role"], sealed.last_seq, row[_FLAGS], row[_ATTRIBUTES], row[_PAYLOAD])
                     if (problem := seals.first_problem()) is not None:
                         raise InvalidEntry(problem)
                 size += len(row[_PAYLOAD])
@@ -296,19 +288,13 @@ class _Events:
         if not has_channel and kind not in NO_CHANNEL:
             raise InvalidEntry(f"a {kind} event has no channel")
         if plain and payload.__class__ is str:
-            wire, rest = text(payload, "payload").encode(), _NOTHING
+            wire, flags, attributes = text(payload, "payload").encode(), 0, None
             if escapes_half(wire) and is_no_text(wire):
                 raise InvalidEntry("a payload that is not text is not marked as such")
         else:
-            wire, rest = self._rest(data)
-        flags, msg_id, duration, receivers, cause, meta, arrival, origin = rest
-        sealed.add(ts, code, flags, of, msg_id, duration, receivers, cause, meta, wire, arrival, origin)
-        of_origin, origin_seq = (None, None) if origin is None else ((RECORDER_NAME, origin[0]), origin[1])
-        channel, sender, recipient, messager = names
-        return [
-            *(None, self._loading.of.id, ts, code, channel, sender, recipient, flags, msg_id, duration, receivers),
-            *(cause, meta, wire, messager, arrival, of_origin, origin_seq),
-        ]
+            wire, flags, attributes = self._rest(data)
+        sealed.add(ts, code, flags, of, attributes, wire)
+        return [None, self._loading.of.id, ts, code, *names, flags, attributes, wire]
 
     def _checked_names(
         self, data: dict[str, Any], key: _Key
@@ -330,47 +316,25 @@ class _Events:
             self._bytes += len(of[1])
         return found
 
-    def _rest(self, data: dict[str, Any]) -> tuple[bytes, _Rest]:
-        """Return the payload and the less frequent fields."""
+    def _rest(self, data: dict[str, Any]) -> tuple[bytes, int, str | None]:
+        """Return the payload, the flags and the attributes."""
         payload = bytes_of(data, "payload") or b""
         flags = integer(data.get("flags", 0), "flags", 0, 255)
         if is_no_text(payload) and not flags & NO_TEXT:
             raise InvalidEntry("a payload that is not text is not marked as such")
-        duration, receivers = (integer_of(data, field, 1 - INT64, INT64 - 1) for field in ("duration_ns", "receivers"))
-        msg_id, meta = (text_of(data, field) for field in ("msg_id", "meta"))
-        if meta is not None:
-            meta_of(meta)
-        cause = _cause(data.get("cause"), self._loading.claims)
-        arrival = integer_of(data, "arrival", 0, INT64 - 1)
-        return payload, (flags, msg_id, duration, receivers, cause, meta, arrival, _origin(data.get("origin")))
+        attributes = text_of(data, "attributes")
+        try:
+            cause = checked(attributes).get("cause")
+        except ValueError as error:
+            raise InvalidEntry(str(error)) from None
+        if isinstance(cause, list) and cause[0] not in {claims["uuid"] for claims in self._loading.claims}:
+            raise InvalidEntry("a cause is of a recorder that the pack does not have")
+        return payload, flags, attributes
 
 
-_Rest = tuple[int, str | None, int | None, int | None, int | None, str | None, int | None, chain.Reference | None]
-_NOTHING: _Rest = (0, None, None, None, None, None, None, None)
-"""The values of these fields in an event without them."""
 _PLAIN_FIELDS = {"ts", "kind", "channel", "from_id", "to_id", "messager", "payload"}
 _BASE64_NAMES = frozenset(("channel_base64", "from_id_base64", "to_id_base64"))
 _MOST_NAMES, _MOST_NAME_BYTES = 50_000, 16 * 1024 * 1024
-
-
-def _origin(given: Any) -> chain.Reference | None:
-    """Return an origin as the chain encodes it."""
-    if given is None:
-        return None
-    if not isinstance(given, list) or len(given) != 2 or not isinstance(given[0], str) or not _UUID.fullmatch(given[0]):
-        raise InvalidEntry("origin is not a recorder's uuid and a seq")
-    return given[0].encode(), integer(given[1], "the seq of an origin", 1, (1 << SEQ_BITS) - 1)
-
-
-def _cause(given: Any, claims: list[dict[str, Any]]) -> int | None:
-    """Return a cause as its row encodes it."""
-    if given is None:
-        return None
-    if not isinstance(given, list) or len(given) != 2:
-        raise InvalidEntry("cause is not a recorder's number and a seq")
-    ordinal = integer(given[0], "the recorder of a cause", 1, len(claims))
-    seq = integer(given[1], "the seq of a cause", 1, (1 << SEQ_BITS) - 1)
-    return int(claims[ordinal - 1]["id"]) << SEQ_BITS | seq
 
 
 def _check_id(agent: bytes) -> None:

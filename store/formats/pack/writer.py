@@ -17,7 +17,6 @@ from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...experiments.seal import seal_of
 from ...json_text import too_long
-from ...log.chain import Encoder
 from ...log.chain import head as head_of
 from ...log.chain_counters import Counters
 from ...log.chain_walk import fetch_from, walk
@@ -88,12 +87,10 @@ async def pack(
         out = _Lines(file)
         try:
             _describe(out, taken)
-            ordinals = {row["id"]: row["ordinal"] for row in taken.recorders}
-            encoder = Encoder({row["id"]: row["uuid"].encode() for row in taken.recorders})
-            lines = EventLines(ordinals)
+            lines = EventLines()
             for row in taken.recorders:
-                chain = Chain(f"recorder {row['ordinal']}", Counters.before(row["uuid"]), encoder)
-                async for walked in walk(source, row["id"], encoder, last=row["last_seq"]):
+                chain = Chain(f"recorder {row['ordinal']}", Counters.before(row["uuid"]))
+                async for walked in walk(source, row["id"], last=row["last_seq"]):
                     part = {key: getattr(walked.row, key) for key in BATCH}
                     out.write({"batch": row_to_json(BATCH, part)})
                     async for page in chain.pages(walked, part):

@@ -12,12 +12,12 @@ from messager import channels
 from messager.brokers import BROKER_KINDS
 from messager.record import SUBSCRIBED
 
-from ... import json_text
 from ...db.codes import CHANNEL, KINDS, REDACTED, SEQ_BITS, SEQ_MASK
 from ...db.database import Database
 from ...db.schema import RECORDER_ID, delivery, event
 from ...experiments.records import SILENT_NS, Experiment, RecorderRow
 from ...experiments.registry import recorders_of
+from ...log.attributes import meta_of
 from ...log.gap import gap_of
 from ...log.late_receptions import Interval, Times
 from ...log.matching import WITHIN_NS
@@ -186,15 +186,15 @@ async def _subscriptions(
     if not any(row.kinds["mark"] for row in rows):
         return []
     query = (
-        select(event.c.id, event.c.ts, event.c.messager_id, event.c.meta)
-        .where(event.c.experiment_id == of.id, event.c.kind == _MARK, event.c.meta.contains(SUBSCRIBED))
+        select(event.c.id, event.c.ts, event.c.messager_id, event.c.attributes)
+        .where(event.c.experiment_id == of.id, event.c.kind == _MARK, event.c.attributes.contains(SUBSCRIBED))
         .order_by(event.c.ts, event.c.id)
     )
     async with database.reading() as connection:
         marks = (await connection.execute(query)).all()
     found = []
-    for number, ts, messager_id, meta in marks:
-        mark = json_text.load_object(meta)
+    for number, ts, messager_id, attributes in marks:
+        mark = meta_of(attributes)
         fields = mark.get("fields")
         if mark.get("name") != SUBSCRIBED or not isinstance(fields, dict):
             continue
@@ -248,12 +248,13 @@ async def _gaps(database: Database, of: Experiment, rows: list[RecorderRow]) -> 
     """Return the times in which each recorder may have missed messages. A repair logs those of another recorder."""
     if not any(row.kinds["gap"] for row in rows):
         return {}
-    query = select(event.c.id, event.c.ts, event.c.meta).where(event.c.experiment_id == of.id, event.c.kind == _GAP)
+    columns = event.c.id, event.c.ts, event.c.attributes
+    query = select(*columns).where(event.c.experiment_id == of.id, event.c.kind == _GAP)
     by_ordinal = {row.ordinal: row.id for row in rows}
     found: dict[int, list[Interval]] = {}
     async with database.reading() as connection:
-        for number, ts, text in await connection.execute(query):
-            gap = gap_of(json_text.load_object(text))
+        for number, ts, attributes in await connection.execute(query):
+            gap = gap_of(meta_of(attributes))
             recorder_id = by_ordinal.get(gap.recorder or 0, number >> SEQ_BITS)
             found.setdefault(recorder_id, []).append(gap.within(ts))
     return {recorder_id: Times(intervals) for recorder_id, intervals in found.items()}

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, case, func, null, select, tuple_
 
-from ... import json_text
 from ...db.codes import KINDS, REDACTED, SEQ_BITS
 from ...db.schema import delivery, event, replay_place
 from ...experiments.records import Experiment
+from ...log.attributes import meta_of
 from ...log.event_log import EventLog
 from ...log.event_query import EventQuery, parameter
 from ...log.matching import Listener, key_of
@@ -73,7 +73,7 @@ class Receptions:
     def _query(self, channels: list[int], *, unmatched: bool) -> EventQuery:
         payload = case((func.length(event.c.payload) <= MAX_FETCHED, event.c.payload), else_=null())
         statement = (
-            select(event.c.id, event.c.ts, event.c.channel_id, event.c.messager_id, event.c.meta, payload)
+            select(event.c.id, event.c.ts, event.c.channel_id, event.c.messager_id, event.c.attributes, payload)
             .add_columns(delivery.c.sending_id)
             .outerjoin(delivery, delivery.c.event_id == event.c.id)
             .where(
@@ -95,7 +95,7 @@ class Receptions:
         ts: int,
         channel_id: int,
         messager_id: int | None,
-        meta: str | None,
+        attributes: str | None,
         payload: bytes | None,
         sending_id: int | None,
     ) -> Reception:
@@ -103,6 +103,6 @@ class Receptions:
             async with self._log.database.reading() as connection:
                 query = select(event.c.payload).where(event.c.id == number)
                 payload = (await connection.execute(query)).scalar_one()
-        retained = bool(json_text.load_object(meta).get("retained"))
+        retained = bool(meta_of(attributes).get("retained"))
         content = key_of(channel_id, bytes(payload or b""))
         return Reception(number, ts, channel_id, (number >> SEQ_BITS, messager_id), sending_id, retained, content)

@@ -5,7 +5,6 @@ The side table is filled when an experiment is closed or asked about; a page tha
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from heapq import merge
@@ -78,7 +77,7 @@ class Arrivals:
         if entry.kind == "gap":
             self._matching.gap(entry.recorder, entry.ts)
         elif entry.kind == "mark":
-            if begins_listening(json.dumps(entry.meta)):
+            if begins_listening(entry.meta or {}):
                 self._matching.subscribed(self._listener(entry), entry.ts)
         elif entry.redacted:
             return None

@@ -31,9 +31,9 @@ async def test_a_column_that_is_missing_would_be_noticed(log: EventLog) -> None:
     async with log.database.writing() as connection:
         await connection.exec_driver_sql("DROP VIEW message")
         await connection.exec_driver_sql("DROP VIEW event_view")
-        await connection.exec_driver_sql("ALTER TABLE event DROP COLUMN receivers")
+        await connection.exec_driver_sql("ALTER TABLE event DROP COLUMN attributes")
     async with log.database.reading() as connection:
-        assert "receivers" in str(await connection.run_sync(migrations.differences))
+        assert "attributes" in str(await connection.run_sync(migrations.differences))
 
 
 def test_the_revision_the_code_expects_is_the_newest() -> None:

@@ -68,14 +68,14 @@ async def test_a_changed_view_is_reported_and_restored(log: EventLog, store: str
 async def test_tables_indexes_and_columns_that_differ_are_named(log: EventLog, store: str) -> None:
     await filled(log, [sent(1)])
     sql(store, "DROP VIEW message", "DROP VIEW event_view")
-    sql(store, "DROP TABLE said", "DROP INDEX ix_event_replay", "ALTER TABLE event DROP COLUMN arrival")
+    sql(store, "DROP TABLE said", "DROP INDEX ix_event_replay", "ALTER TABLE event DROP COLUMN attributes")
     sql(store, "CREATE TABLE notes (a INTEGER)")
     found = await differences(store)
     for expected in (
         "the table said is missing",
         "the table notes is unknown",
         "the index ix_event_replay is missing",
-        "the column event.arrival is missing",
+        "the column event.attributes is missing",
     ):
         assert expected in found
 

@@ -127,7 +127,7 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     "an id that is kept in another way": (lambda p: p[5].update(from_id=" 1"), "not JSON in its canonical form"),
     "an id that is nested": (lambda p: p[5].update(from_id="[" * 101 + "]" * 101), "an id is nested deeper than 100"),
     "meta that is nested": (
-        lambda p: p[5].update(meta='{"a":' + "[" * 100 + "]" * 100 + "}"),
+        lambda p: p[5].update(attributes='{"m":{"a":' + "[" * 100 + "]" * 100 + "}}"),
         "meta is nested deeper than 100",
     ),
     "meta of a recorder that is nested": (
@@ -140,8 +140,11 @@ FORGERIES: dict[str, tuple[Change, str]] = {
     ),
     "a name longer than a page": (lambda p: p[1]["experiment"].update(name="n" * 1001), "cannot be a name"),
     "more redactions than any": (lambda p: p[1].update(redactions=5001), "redactions is not between 0 and 5000"),
-    "meta of an event": (lambda p: p[5].update(meta="[]"), "meta is not a JSON object"),
-    "a cause in a recorder that is not": (lambda p: p[6].update(cause=[3, 1]), "the recorder of a cause"),
+    "meta of an event": (lambda p: p[5].update(attributes='{"m":[]}'), "meta: it is not a JSON object"),
+    "a cause in a recorder that is not": (
+        lambda p: p[6].update(attributes='{"c":["x",1]}'),
+        "a recorder that the pack does not have",
+    ),
     "a payload twice": (lambda p: p[5].update(payload_base64="AA=="), "both payload and"),
     "no base64": (lambda p: (p[5].pop("payload"), p[5].update(payload_base64="@")), "is not base64"),
     "bytes that claim to be text": (

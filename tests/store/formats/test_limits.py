@@ -111,7 +111,7 @@ async def test_meta_of_programs_is_limited(small: None, log: EventLog) -> None:
     assert await log.experiments() == []
     of = await log.create_experiment("e1", meta=SMALL)
     writer = await log.register(of, role="tap")
-    with pytest.raises(BadEvent, match="its meta has 411 characters, the maximum is 300"):
+    with pytest.raises(BadEvent, match="meta: it has 411 characters, at most 300 are allowed"):
         await log.append(writer, [NewEvent("mark", 1, None, b"", meta=LARGE)])
     async with Recorder(log, "e1", meta={"other": "x" * 250}) as recorder:
         with pytest.raises(StoreError, match="the meta has"):
@@ -152,7 +152,7 @@ async def test_meta_of_a_pack_is_limited(
     await with_large_meta(log, what)
     await pack(log, "e1", tmp_path / "a.pack")
     monkeypatch.setattr(limits, "MOST_META", 300)
-    with pytest.raises(BadFile, match="meta has 411 characters, at most 300 are allowed"):
+    with pytest.raises(BadFile, match="has 411 characters, at most 300 are allowed"):
         await unpack(other, tmp_path / "a.pack")
     assert await other.experiments() == []
 
@@ -164,7 +164,7 @@ async def test_meta_of_a_gathered_part_is_limited(
     await with_large_meta(log, what)
     monkeypatch.setattr(limits, "MOST_META", 300)
     done = [each async for each in gather(other, [log.location])]
-    assert "more than 300 characters" in str(done)
+    assert "more than 300 characters" in str(done) or "at most 300 are allowed" in str(done)
     assert sum(row.last_seq for row in await other.recorders()) == 0
 
 

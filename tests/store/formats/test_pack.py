@@ -59,7 +59,7 @@ def rows(store: str) -> dict[str, list[Any]]:
         "batch": f"SELECT {ordinal('recorder_id << 40')}, {', '.join(layout.BATCH)} FROM batch ORDER BY 1, first_seq",
         "name": "SELECT what, value, hash, text FROM name ORDER BY 1, 2",
         "event": f"SELECT {ordinal('e.id')}, e.id & 1099511627775, ts, kind, c.value, f.value, t.value, flags, "
-        f"msg_id, duration_ns, receivers, {ordinal('cause')}, cause & 1099511627775, meta, payload FROM event e "
+        "attributes, payload FROM event e "
         "LEFT JOIN name c ON c.id = channel_id LEFT JOIN name f ON f.id = from_id LEFT JOIN name t ON t.id = to_id "
         "ORDER BY 1, 2",
         "delivery": f"SELECT {ordinal('event_id')}, event_id & 1099511627775, received_at FROM delivery ORDER BY 1, 2",

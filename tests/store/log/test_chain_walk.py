@@ -44,10 +44,11 @@ async def test_every_event_is_read_and_found(log: EventLog, store: str) -> None:
     verdict = await verify(log, of)
     assert (verdict.problems, verdict.events, verdict.batches) == ([], 2 * sum(SIZES), 2 * len(SIZES))
     for seq in (1, 10, 11, 35, sum(SIZES)):
-        sql(store, f"UPDATE event SET receivers = 7 WHERE id & 1099511627775 = {seq} AND id >> 40 = 1 RETURNING 1")
+        here = f"id & 1099511627775 = {seq} AND id >> 40 = 1 RETURNING 1"
+        sql(store, f"UPDATE event SET attributes = '{{\"r\":7}}' WHERE {here}")
         problems = (await verify(log, of)).problems
         assert any(f"the event of seq {seq} was changed" in problem for problem in problems)
-        sql(store, f"UPDATE event SET receivers = NULL WHERE id & 1099511627775 = {seq} AND id >> 40 = 1 RETURNING 1")
+        sql(store, f"UPDATE event SET attributes = NULL WHERE {here}")
     sql(store, "DELETE FROM event WHERE id & 1099511627775 IN (14, 15) AND id >> 40 = 1 RETURNING 1")
     assert any("2 events are missing, the first is seq 14" in each for each in (await verify(log, of)).problems)
 

@@ -48,7 +48,7 @@ async def test_a_recorder_that_was_taken_for_dead_cannot_go_on_from_the_old_chai
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE event SET receivers = 9 WHERE id = (1 << 40 | 1)",
+        """UPDATE event SET attributes = '{"r":9}' WHERE id = (1 << 40 | 1)""",
         "UPDATE batch SET chain_hash = x'00' WHERE recorder_id = 1 AND first_seq = 4",
         "UPDATE batch SET min_ts = 1 WHERE recorder_id = 1 AND first_seq = 4",
         "UPDATE recorder SET head_hash = x'00' WHERE id = 1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from random import Random
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from messager.record import SUBSCRIBED
 from messager_store import EventLog, Experiment, NewEvent
 from messager_store.db.codes import KINDS, REDACTED, SEQ_BITS
+from messager_store.log.attributes import decode
 from messager_store.log.matching import WITHIN_NS
 from messager_store.log.text import normalised
 from messager_store.log.writer import Writer
@@ -51,12 +51,17 @@ async def pairs(log: EventLog, of: Experiment) -> list[tuple[int, int, int]]:
 
 async def expected(log: EventLog, of: Experiment) -> list[tuple[int, int, int]]:
     """Compute the deliveries from all events at once, by the definition."""
-    columns = "id, ts, kind, channel_id, payload, flags, meta, cause, messager_id"
-    rows = await rows_of(log, f"SELECT {columns} FROM event WHERE experiment_id = {of.id} ORDER BY ts, id")
+    columns = "id, ts, kind, channel_id, payload, flags, attributes, messager_id"
+    found_rows = await rows_of(log, f"SELECT {columns} FROM event WHERE experiment_id = {of.id} ORDER BY ts, id")
+    rows = [(*row[:6], decode(row[6]), row[7]) for row in found_rows]
+    ids = {row.uuid: row.id for row in await log.recorders(of)}
     retracted: dict[int, list[int]] = {}
-    for _, ts, kind, _, _, _, meta, cause, _ in rows:
-        if KINDS[kind - 1] == "failed" and json.loads(meta)["outcome"] == "not_sent":
-            retracted.setdefault(cause, []).append(ts)
+    for number, ts, kind, _, _, _, known, _ in rows:
+        if KINDS[kind - 1] == "failed" and known["meta"]["outcome"] == "not_sent":
+            cause = known["cause"]
+            recorder, seq = (ids[cause[0]], cause[1]) if isinstance(cause, list) else (number >> SEQ_BITS, cause)
+            sending = recorder << SEQ_BITS | seq
+            retracted.setdefault(sending, []).append(ts)
     since = {
         row.id: row.started_at
         for row in await log.recorders(of)
@@ -66,20 +71,20 @@ async def expected(log: EventLog, of: Experiment) -> list[tuple[int, int, int]]:
     sendings: list[tuple[int, int, Any]] = []
     last: dict[Any, int] = {}
     subscribed: dict[Any, int] = {}
-    for number, ts, code, channel, payload, flags, meta, _, messager in rows:
+    for number, ts, code, channel, payload, flags, known, messager in rows:
         kind, recorder, key = KINDS[code - 1], number >> SEQ_BITS, (channel, bytes(payload))
         listener = recorder, messager
         if kind == "gap":
             since[recorder] = ts
         elif kind == "mark":
-            mark = json.loads(meta)
+            mark = known["meta"]
             if mark["name"] == SUBSCRIBED and not mark["fields"].get("added"):
                 subscribed[listener] = ts
         elif flags & REDACTED:
             continue
         elif kind == "sent" and not any(at >= ts for at in retracted.get(number, ())):
             sendings.append((number, ts, key))
-        elif kind == "received" and not (meta and json.loads(meta).get("retained")):
+        elif kind == "received" and not known.get("meta", {}).get("retained"):
             first = last.get((listener, key), -1) + 1
             heard = [
                 place

@@ -185,10 +185,11 @@ async def test_pseudonymised_exports_name_no_agent_in_subscriptions(log: EventLo
         2,
         [
             (
-                "UPDATE event SET arrival = arrival + 1 WHERE id = (SELECT max(id) FROM event WHERE kind = 2)",
+                """UPDATE event SET attributes = replace(attributes, '"a":', '"a":1')
+                WHERE id = (SELECT max(id) FROM event WHERE kind = 2)""",
                 "was changed",
             ),
-            ("UPDATE event SET arrival = NULL WHERE kind = 2", "was changed"),
+            ("UPDATE event SET attributes = NULL WHERE kind = 2", "was changed"),
             (
                 "UPDATE event SET messager_id = NULL WHERE id = (SELECT max(id) FROM event WHERE kind = 2)",
                 "was changed",
@@ -198,7 +199,7 @@ async def test_pseudonymised_exports_name_no_agent_in_subscriptions(log: EventLo
                 "FROM event AS e)",  # each of the other one
                 "was changed",
             ),
-            ("UPDATE event SET meta = replace(meta, 'agents:1', 'agents:3') WHERE kind = 6", "was changed"),
+            ("UPDATE event SET attributes = replace(attributes, 'agents:1', 'agents:3') WHERE kind = 6", "was changed"),
         ],
     ),
 )

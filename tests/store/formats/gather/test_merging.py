@@ -238,7 +238,7 @@ async def test_a_cause_of_an_unknown_recorder_is_damage(log: EventLog, parts: li
     of = await recorded(parts[0], 1, closed=False, ended=False)
     [row] = await parts[0].recorders(of)
     writer = await parts[0].take_over(row.uuid)
-    writer.identities[7] = 99, b""  # its hashes are consistent
+    writer.uuids[7] = "unknown"  # its hashes are consistent
     await parts[0].append(writer, [NewEvent("failed", NOW + 9, "c0", b"", cause=(7, 1))])
     await parts[0].touch(writer, ended_at=NOW + 20 * SECOND)
     await recorded(parts[1], 2)
