@@ -178,7 +178,7 @@ async def test_a_copy_of_the_first_part_may_be_the_target(tmp_path: Path, migrat
     ("change", "named", "kept"),
     [
         ("UPDATE event SET payload = x'00' WHERE id & 1099511627775 = 6", "the event of seq 6 was changed", 4),
-        ("DELETE FROM event WHERE id & 1099511627775 = 7", "batch at seq 5: the event of seq 7 is missing", 4),
+        ("DELETE FROM event WHERE id & 1099511627775 = 8", "batch at seq 5: the event of seq 8 is missing", 4),
         ("DELETE FROM batch WHERE first_seq = 5", "the batch after seq 4 starts at 9", 4),
         ("DELETE FROM batch WHERE first_seq = 9", "its row says last_seq 12, it is 8", 8),
         ("UPDATE batch SET count = 'many' WHERE first_seq = 5", "count is not an integer", 4),
