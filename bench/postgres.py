@@ -13,7 +13,7 @@ from messager_store import EventLog, NewEvent
 from messager_store.db.schema import event
 from messager_store.testing import SUPERUSER, Databases, postgres_server
 
-from . import peers
+from . import peers, raw
 from .latency import delayed
 from .measure import Stage, Values
 from .workload import BATCH, WIRE, events
@@ -186,11 +186,7 @@ def _tables() -> list[str]:
 
 
 async def _copy(connection: Any, first_seq: int, batch: Sequence[NewEvent]) -> None:
-    """Copy one batch in one transaction. Includes making the row tuples; the ids of names are arbitrary."""
-    base = 1 << 40 | first_seq
-    rows = [
-        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload, None, None, None, None)
-        for at, entry in enumerate(batch)
-    ]
+    """Copy one batch in one transaction. Includes making the row tuples."""
+    rows = raw.rows(first_seq, batch)
     async with connection.transaction():
         await connection.copy_records_to_table(event.name, records=rows, columns=COLUMNS)

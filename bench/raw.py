@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from messager_store.db.schema import event
 
@@ -30,13 +30,15 @@ def open_table(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def insert(connection: sqlite3.Connection, first_seq: int, events: Sequence[NewEvent]) -> None:
-    """Insert one batch in one transaction. Includes making the row tuples; the ids of names are arbitrary."""
+def rows(first_seq: int, events: Sequence[NewEvent]) -> list[tuple[Any, ...]]:
+    """Return events as rows of the table; the ids of names are arbitrary."""
     base = 1 << 40 | first_seq
-    rows = [
-        (base + at, 1, entry.ts, 1, 1, 2, 3, 0, None, None, None, None, None, entry.payload, None, None, None, None)
-        for at, entry in enumerate(events)
-    ]
+    return [(base + at, 1, entry.ts, 1, 1, 2, 3, None, 0, None, entry.payload) for at, entry in enumerate(events)]
+
+
+def insert(connection: sqlite3.Connection, first_seq: int, events: Sequence[NewEvent]) -> None:
+    """Insert one batch in one transaction. Includes making the row tuples."""
+    made = rows(first_seq, events)
     connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(INSERT, rows)
+    connection.executemany(INSERT, made)
     connection.execute("COMMIT")

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from .. import json_text, limits
@@ -22,8 +24,9 @@ _INT64 = 1 << 63
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.50} is not a text")
-    value.encode()  # no database holds a lone surrogate
-    return json.dumps(value, ensure_ascii=False)
+    if not value.isascii():
+        value.encode()  # no database holds a lone surrogate
+    return encode_basestring(value)
 
 
 def _number(value: Any) -> str:
@@ -87,19 +90,24 @@ _PARTS = tuple((attribute.name, f'"{attribute.key}":', attribute.dump) for attri
 
 def encoder_of(fields: tuple[str, ...]) -> Callable[[Any, Any], str | None]:
     """Return a function that encodes events given as tuples of `fields`, with their cause as it is stored."""
-    cause_at = fields.index("cause")
-    parts = [(fields.index(name), prefix, dump) for name, prefix, dump in _PARTS]
+    values_of = itemgetter(*(fields.index(attribute.name) for attribute in ATTRIBUTES))
+    nothing = (None,) * len(ATTRIBUTES)
+    cause_at = tuple(KEYS).index("cause")
 
     def encode(entry: Any, cause: Any) -> str | None:
+        values = values_of(entry)
+        if values == nothing:
+            return None
+        if cause is not None:
+            values = (*values[:cause_at], cause, *values[cause_at + 1 :])
         found = []
-        for at, prefix, dump in parts:
-            value = entry[at] if at != cause_at else cause
+        for value, (name, prefix, dump) in zip(values, _PARTS, strict=True):
             if value is not None:
                 try:
                     found.append(prefix + dump(value))
                 except (ValueError, TypeError) as error:
-                    raise ValueError(f"{fields[at]}: {error}") from None
-        return f"{{{','.join(found)}}}" if found else None
+                    raise ValueError(f"{name}: {error}") from None
+        return f"{{{','.join(found)}}}"
 
     return encode
 

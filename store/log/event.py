@@ -149,6 +149,11 @@ class Event:
         return "[redacted]" if self.redacted else readable(self.payload)
 
 
+def clear_attributes(entry: Event) -> None:
+    """Set the attributes of an event that is being made to None."""
+    entry.msg_id = entry.duration_ns = entry.receivers = entry.cause = entry.meta = entry.arrival = entry.origin = None
+
+
 def iso(ts: int) -> str:
     """Return ns UTC as ISO 8601 with nine digits, or as a number outside the years 1 to 9999."""
     seconds, nanoseconds = divmod(ts, 1_000_000_000)

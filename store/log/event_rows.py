@@ -19,7 +19,7 @@ from ..errors import BadEvent, DamagedAttributes
 from ..json_text import escapes_half, is_no_text
 from . import chain
 from .attributes import ATTRIBUTES, encoder_of
-from .event import Event, Fields, NewEvent, fields
+from .event import Event, Fields, NewEvent, clear_attributes, fields
 from .names import EventNames
 from .writer import Writer
 
@@ -32,7 +32,7 @@ _KIND = (None, *KINDS)
 _FIXED = fields("kind", "ts", "payload", "flags", "cause")
 _attributes = encoder_of(NewEvent._fields)
 _NAMES = {attribute.key: attribute.name for attribute in ATTRIBUTES}
-_NOTHING = tuple((attribute.name, None) for attribute in ATTRIBUTES)
+_scan = json.JSONDecoder().scan_once
 
 Reading = Sequence[Any]
 """A row of `columns`."""
@@ -123,8 +123,8 @@ def unpack(
     `KeyError` for a name that is not known, and `DamagedAttributes`.
     """
     # The fields are set one by one: a call of Event() with its arguments costs as much as everything else here.
-    new, mask, bits, kinds, nothing, known, loads = (
-        object.__new__, SEQ_MASK, SEQ_BITS, _KIND, _NOTHING, _NAMES, json.loads,
+    new, mask, bits, kinds, clear, known, scan = (
+        object.__new__, SEQ_MASK, SEQ_BITS, _KIND, clear_attributes, _NAMES, _scan,
     )  # fmt: skip
     recorder = ordinal = last = 0
     events: list[Event] = []
@@ -147,18 +147,20 @@ def unpack(
         entry.to_id = names[to_id]
         entry.messager = names[messager]
         entry.flags = flags
-        for name, value in nothing:
-            setattr(entry, name, value)
+        clear(entry)
         if attributes is not None:
             try:
-                for key, value in loads(attributes).items():
+                values, end = scan(attributes, 0)
+                if end != len(attributes):
+                    raise ValueError
+                for key, value in values.items():
                     setattr(entry, known[key], value)
                 if entry.cause is not None:
                     entry.cause = _cause(entry.cause, ordinal, by_uuid)
                 if entry.origin is not None:
                     uuid, its_seq = entry.origin
                     entry.origin = uuid, its_seq
-            except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            except (ValueError, TypeError, AttributeError, KeyError, RecursionError, StopIteration):
                 raise DamagedAttributes(attributes) from None
         add(entry)
     return events
