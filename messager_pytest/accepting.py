@@ -135,7 +135,7 @@ def _new(live: Saying, ts: int) -> NewEvent:
         *(live.kind, ts, live.channel, live.payload),
         *(sender if live.from_id is None else live.from_id, recipient if live.to_id is None else live.to_id),
         (0 if sender is None else FROM_DERIVED) | (0 if recipient is None else TO_DERIVED),
-        msg_id,
+        msg_id=msg_id,
         messager=live.messager,
         arrival=live.heard,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from messager import channels
 from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
 from messager_store.formats.fields import bytes_field
+from messager_store.formats.jsonl.event_text import attributes_of
 from messager_store.log.event import NewEvent
 from messager_store.recording.derived_ids import DerivedIds
 
@@ -29,12 +30,8 @@ def event_line(event: NewEvent, recorder: int | None = None) -> bytes:
     optional = (
         ("recorder", recorder),
         ("derived", [name for name, bit in bits if event.flags & bit] or None),
-        ("msg_id", event.msg_id),
-        ("meta", event.meta),
-        ("messager", event.messager),
-        ("arrival", event.arrival),
     )
-    return dumped(data | {key: value for key, value in optional if value is not None})
+    return dumped(data | {key: value for key, value in optional if value is not None} | attributes_of(event))
 
 
 def with_payload(line: bytes, kind: str | None, payload: bytes) -> bytes:

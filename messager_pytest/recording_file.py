@@ -17,7 +17,7 @@ from messager_store.errors import BadFile, StoreError
 from messager_store.formats.fields import InvalidEntry
 from messager_store.formats.jsonl.parser import Parser
 from messager_store.formats.output_file import mode_at
-from messager_store.log.event import Event, Fields, NewEvent
+from messager_store.log.event import Event, Fields, NewEvent, recorded
 
 try:
     import fcntl
@@ -92,10 +92,7 @@ def _event(recorder: int, seq: int, entry: Fields, cause: tuple[int, int] | None
         raise InvalidEntry(
             f"from_id is {'a list' if isinstance(new.from_id, list) else 'an object'}, not an agent's id"
         )
-    return Event(
-        *(new.ts, recorder, seq, new.kind, new.channel, new.payload, new.from_id, new.to_id, new.flags, new.msg_id),
-        *(new.duration_ns, new.receivers, cause, new.meta, new.messager, new.arrival, new.origin),
-    )
+    return recorded(new, recorder, seq, cause)
 
 
 def unwritten(lines: list[bytes], path: Path) -> RecordingFile:

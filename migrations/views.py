@@ -10,6 +10,8 @@ both databases apply a condition on one of them inside the subquery. Each subque
 
 from __future__ import annotations
 
+from messager_store.log.attributes import ATTRIBUTES
+
 _MIN, _MAX = "-9223372036854775807 - 1", "9223372036854775807"
 _SILENT = "30000000000"
 
@@ -25,9 +27,7 @@ _COLUMNS = """
     {from_id} AS from_id,
     {to_id} AS to_id,
     {derived} AS derived,
-    {msg_id} AS msg_id,
-    {duration_ns} AS duration_ns,
-    {receivers} AS receivers,
+    {attributes},
     {cause} AS cause,
     {meta} AS meta,
     s.text AS text,
@@ -36,7 +36,6 @@ _COLUMNS = """
     e.experiment_id AS experiment_id,
     CASE WHEN s.event_id IS NULL THEN 0 ELSE 1 END AS indexed,
     {messager} AS messager,
-    {arrival} AS arrival,
     {origin} AS origin"""
 
 _KIND = """CASE e.kind WHEN 1 THEN 'sent' WHEN 2 THEN 'received' WHEN 3 THEN 'blocked' WHEN 4 THEN 'failed'
@@ -52,6 +51,13 @@ LEFT JOIN name f ON f.id = e.from_id
 LEFT JOIN name t ON t.id = e.to_id
 LEFT JOIN name m ON m.id = e.messager_id
 WHERE x.status IN ('open', 'closed')"""
+
+
+def _attributes(text: str, integer: str) -> str:
+    """Return the columns of the attributes that are a text or an integer, from SQL with the stored key as `{key}`."""
+    made = {"text": text, "integer": integer}
+    shown = [attribute for attribute in ATTRIBUTES if attribute.column is not None]
+    return ",\n    ".join(f"{made[one.column or ''].format(key=one.key)} AS {one.name}" for one in shown)
 
 
 def _later(time: str) -> str:
@@ -136,12 +142,9 @@ _SQLITE_CAUSE = """CASE json_type(e.attributes, '$.c')
         WHEN 'array' THEN (SELECT q.id << 40 FROM recorder q WHERE q.uuid = json_extract(e.attributes, '$.c[0]'))
             | json_extract(e.attributes, '$.c[1]') END"""
 _SQLITE_COLUMNS = _COLUMNS.format(
-    msg_id="json_extract(e.attributes, '$.i')",
-    duration_ns="json_extract(e.attributes, '$.d')",
-    receivers="json_extract(e.attributes, '$.r')",
+    attributes=_attributes("json_extract(e.attributes, '$.{key}')", "json_extract(e.attributes, '$.{key}')"),
     cause=_SQLITE_CAUSE,
     meta="json_extract(e.attributes, '$.m')",
-    arrival="json_extract(e.attributes, '$.a')",
     kind=_KIND,
     time="""strftime('%Y-%m-%dT%H:%M:%S', (e.ts - ((e.ts % 1000000000) + 1000000000) % 1000000000) / 1000000000,
         'unixepoch') || printf('.%09dZ', ((e.ts % 1000000000) + 1000000000) % 1000000000)""",
@@ -216,12 +219,9 @@ _POSTGRES_CAUSE = """CASE json_typeof(e.attributes::json -> 'c')
         WHEN 'array' THEN (SELECT q.id << 40 FROM recorder q WHERE q.uuid = e.attributes::json #>> '{{c,0}}')
             | (e.attributes::json #>> '{{c,1}}')::bigint END"""
 _POSTGRES_COLUMNS = _COLUMNS.format(
-    msg_id="messager_member(e.attributes, 'i')",
-    duration_ns="(e.attributes::json ->> 'd')::bigint",
-    receivers="(e.attributes::json ->> 'r')::bigint",
+    attributes=_attributes("messager_member(e.attributes, '{key}')", "(e.attributes::json ->> '{key}')::bigint"),
     cause=_POSTGRES_CAUSE,
     meta="(e.attributes::json -> 'm')::text",
-    arrival="(e.attributes::json ->> 'a')::bigint",
     kind="{kind}",
     time="""to_char(
         to_timestamp(floor(e.ts::numeric / 1000000000)::double precision) AT TIME ZONE 'UTC',

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from messager.clock import Clock
 
-from ..log.event import Cursor, Event, NewEvent
+from ..log.event import Cursor, Event, NewEvent, repeated
 from .recording import Recording, is_subscription, key
 from .schedule import Key
 
@@ -123,10 +123,15 @@ class Copier:
 
         def accept() -> None:
             cause = None if entry.cause is None else self._positions.get(entry.cause)
-            copy = NewEvent(
-                *(kind, ts, channel, entry.payload, entry.from_id, entry.to_id, entry.flags, entry.msg_id),
-                *(entry.duration_ns, entry.receivers, None if cause is None else (0, cause), meta),
-                *(messager, arrival, (uuid, entry.seq)),
+            copy = repeated(entry)._replace(
+                kind=kind,
+                ts=ts,
+                channel=channel,
+                cause=None if cause is None else (0, cause),
+                meta=meta,
+                messager=messager,
+                arrival=arrival,
+                origin=(uuid, entry.seq),
             )
             position = self._recorder.copy(copy)
             if position is None:

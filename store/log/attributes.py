@@ -1,17 +1,17 @@
 """Attributes of an event: everything about it but what is ordered, joined and filtered, as one JSON object.
 
-`ATTRIBUTES` declares them. To add one, add a line there and a field to `NewEvent` and `Event`: the row, the chain,
-packs and spools hold it from then on, without a migration. The text is made once, when the event is appended, and
-hashed as its bytes; null if the event has none. It holds nothing that belongs to one store: another recorder is named
-by its uuid, so gathering and unpacking copy the text as it is.
+`ATTRIBUTES` declares them, in the order of the last fields of `NewEvent` and `Event`. The text is made once, when the
+event is appended, and hashed as its bytes; null if the event has none. It holds nothing that belongs to one store:
+another recorder is named by its uuid, so gathering and unpacking copy the text as it is.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
-from operator import itemgetter
+from operator import index, itemgetter
 from typing import Any, NamedTuple
 
 from .. import json_text, limits
@@ -19,22 +19,31 @@ from ..db.codes import SEQ_BITS
 from ..errors import DamagedAttributes
 
 _INT64 = 1 << 63
+_UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r:.50} is not a text")
+        raise ValueError(f"{value!r:.50} is not a string")
     if not value.isascii():
-        value.encode()  # no database holds a lone surrogate
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError("it holds half a character (a lone surrogate), which no database holds") from None
     return encode_basestring(value)
 
 
-def _number(value: Any) -> str:
-    if value.__class__ is not int:
-        value = int(value)
-    if not -_INT64 <= value < _INT64:
-        raise ValueError("a number does not fit into 64 bits")
-    return str(value)
+def _number_to(most: int) -> Callable[[Any], str]:
+    def dump(value: Any) -> str:
+        if value.__class__ is not int:
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise ValueError(f"{value!r:.50} is not an integer")
+            value = index(value)
+        if not 0 <= value <= most:
+            raise ValueError(f"{value} is not between 0 and {most}")
+        return str(value)
+
+    return dump
 
 
 def _seq(value: Any) -> int:
@@ -44,7 +53,11 @@ def _seq(value: Any) -> int:
 
 
 def _elsewhere(value: Any) -> str:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError(f"{value!r:.50} is not the uuid of a recorder and a seq")
     uuid, seq = value
+    if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):
+        raise ValueError(f"{uuid!r:.50} is not the uuid of a recorder")
     return f"[{_text(uuid)},{_seq(seq)}]"
 
 
@@ -70,19 +83,22 @@ class Attribute(NamedTuple):
     """Its key in the stored text."""
     dump: Callable[[Any], str]
     """Returns a value as JSON text. Raises `ValueError` or `TypeError` for one that is none of this attribute."""
+    column: str | None = "integer"
+    """The type of its column in `event_view`, `text` or `integer`; None if that is written in `migrations/views.py`."""
 
 
 ATTRIBUTES = (
-    Attribute("msg_id", "i", _text),
-    Attribute("duration_ns", "d", _number),
-    Attribute("receivers", "r", _number),
-    Attribute("cause", "c", _reference),  # a seq of the same recorder, or [uuid, seq]
-    Attribute("arrival", "a", _number),
-    Attribute("origin", "o", _elsewhere),
-    Attribute("meta", "m", _object),
+    Attribute("msg_id", "i", _text, "text"),
+    Attribute("cause", "c", _reference, None),  # a seq of the same recorder, or [uuid, seq]
+    Attribute("duration_ns", "d", _number_to(_INT64 - 1)),
+    Attribute("receivers", "r", _number_to((1 << 31) - 1)),
+    Attribute("arrival", "a", _number_to(_INT64 - 1)),
+    Attribute("origin", "o", _elsewhere, None),
+    Attribute("meta", "m", _object, None),
 )
 KEYS = {attribute.name: attribute.key for attribute in ATTRIBUTES}
 """The stored key of each attribute."""
+_BY_NAME = {attribute.name: attribute for attribute in ATTRIBUTES}
 _BY_KEY = {attribute.key: attribute for attribute in ATTRIBUTES}
 _NAMES = {attribute.key: attribute.name for attribute in ATTRIBUTES}
 _PARTS = tuple((attribute.name, f'"{attribute.key}":', attribute.dump) for attribute in ATTRIBUTES)
@@ -139,6 +155,14 @@ def meta_of(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def check(name: str, value: Any) -> None:
+    """Raise `ValueError` for a value that an attribute cannot have."""
+    try:
+        _BY_NAME[name].dump(value)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
 def checked(text: str | None) -> dict[str, Any]:
     """Return attributes from a source that is not trusted, by name. Raises `ValueError`: what cannot be an event's."""
     if text is None:
@@ -155,10 +179,7 @@ def checked(text: str | None) -> dict[str, Any]:
             raise ValueError(f"{_NAMES.get(key, key)} is nested deeper than {limits.MOST_DEPTH} levels")
         if key not in _BY_KEY:
             raise ValueError(f"unknown attribute {key!r:.50}; was it recorded by a newer messager?")
-        try:
-            _BY_KEY[key].dump(value)
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{_NAMES[key]}: {error}") from None
+        check(_NAMES[key], value)
     if len(text) > limits.MOST_META + 100_000:
         raise ValueError("attributes are too long")
     return {_NAMES[key]: value for key, value in found.items()}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from messager.msg import Msg, view
@@ -54,16 +54,16 @@ class NewEvent(NamedTuple):
     from_id: Any = None
     to_id: Any = None
     flags: int = 0
+    messager: str | None = None
     msg_id: str | None = None
-    duration_ns: int | None = None
-    receivers: int | None = None
     cause: tuple[int, int] | None = None
     """(recorder, seq) of the event of the same experiment that this one answers or retracts."""
-    meta: dict[str, Any] | None = None
-    messager: str | None = None
+    duration_ns: int | None = None
+    receivers: int | None = None
     arrival: int | None = None
     origin: tuple[str, int] | None = None
     """(recorder uuid, seq) of the event of the parent experiment that this one repeats in a fork."""
+    meta: dict[str, Any] | None = None
 
 
 Fields = tuple[Any, ...]
@@ -100,19 +100,19 @@ class Event:
     to_id: Any = None
     flags: int = 0
     """Bits: 1 from_id is derived, 2 to_id is derived, 4 the payload is not text, 8 the event is redacted."""
-    msg_id: str | None = None
-    duration_ns: int | None = None
-    receivers: int | None = None
-    cause: tuple[int, int] | None = None
-    """(recorder, seq) of the event that this one answers or retracts."""
-    meta: dict[str, Any] | None = None
     messager: str | None = None
     """The Messager that sent or received it; None if unknown."""
+    msg_id: str | None = None
+    cause: tuple[int, int] | None = None
+    """(recorder, seq) of the event that this one answers or retracts."""
+    duration_ns: int | None = None
+    receivers: int | None = None
     arrival: int | None = None
     """Of a reception, its number within its Messager, from 1. Of a sending, the number of the last message that the
     Messager had handed over when `send_message` was called, 0 for none."""
     origin: tuple[str, int] | None = None
     """(recorder uuid, seq) of the event of the parent experiment that this one repeats in a fork."""
+    meta: dict[str, Any] | None = None
 
     @property
     def cursor(self) -> Cursor:
@@ -151,7 +151,24 @@ class Event:
 
 def clear_attributes(entry: Event) -> None:
     """Set the attributes of an event that is being made to None."""
-    entry.msg_id = entry.duration_ns = entry.receivers = entry.cause = entry.meta = entry.arrival = entry.origin = None
+    entry.msg_id = entry.cause = entry.duration_ns = entry.receivers = entry.arrival = entry.origin = None
+    entry.meta = None
+
+
+def recorded(new: Fields, recorder: int, seq: int, cause: tuple[int, int] | None) -> Event:
+    """Return a new event as one of a log, with its place and its cause there."""
+    kind, ts, *others = new
+    entry = Event(ts, recorder, seq, kind, *others)
+    entry.cause = cause
+    return entry
+
+
+def repeated(entry: Event) -> NewEvent:
+    """Return an event of a log as a new one."""
+    return NewEvent._make(_fields_of(entry))
+
+
+_fields_of: Callable[[Event], Fields] = attrgetter(*NewEvent._fields)
 
 
 def iso(ts: int) -> str:

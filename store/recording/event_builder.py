@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from messager.record import MessageRecord
 
 from ..db.codes import FROM_DERIVED, TO_DERIVED
 from ..log.event import Fields, NewEvent
 from .derived_ids import DerivedIds
+
+_attributes = attrgetter(*NewEvent._fields[NewEvent._fields.index("cause") + 1 :])
+"""The other attributes of an event, which are fields of its record."""
 
 Redact = Callable[[NewEvent], NewEvent | None]
 
@@ -40,14 +44,10 @@ class EventBuilder:
             from_id,
             to_id,
             flags,
-            msg_id,
-            record.duration_ns,
-            record.receivers,
-            cause,
-            record.meta,
             record.messager,
-            record.arrival,
-            record.origin,
+            msg_id,
+            cause,
+            *_attributes(record),
         )
         if self._redact is None:
             return entry

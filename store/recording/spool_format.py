@@ -23,8 +23,8 @@ EVENT, NOTE = 1, 2
 
 REGISTRATION = "enrolment"
 """Key of the registration in notes."""
-_CAUSE, _ORIGIN = 9, 13
-"""Indices in the line of an event."""
+_CAUSE, _ORIGIN = (NewEvent._fields.index(name) - 1 for name in ("cause", "origin"))
+"""Indices in the line of an event, which has all fields but the payload."""
 _FRAME = struct.Struct("<BIII")  # its type, the lengths of its line and its payload, CRC-32 of both
 _CHECK = struct.Struct("<I")  # CRC-32 of the above
 _HEAD_BYTES = _FRAME.size + _CHECK.size

@@ -101,18 +101,16 @@ async def _followed(log: EventLog, of: Experiment, wanted: Selection) -> AsyncIt
                     return
 
 
-_NO_EXTRA = [None] * 7
-
-
 class _JsonLines:
     """Prints events as lines of JSON. With context, `selected` tells the events that the filters select."""
 
     def __init__(self, selection: Selection) -> None:
-        from ...formats.jsonl import EventText
+        from ...formats.jsonl import EventText, attributes_of
         from ...log.event import iso
 
         self._context = selection if selection.context else None
         self._iso = iso
+        self._attributes = attributes_of
         self._text = EventText(ascii=True, strict=True)
         self._second, self._time = 0, iso(0)[:-10]
         """The text of a second: events of one page are close to each other."""
@@ -128,17 +126,8 @@ class _JsonLines:
         place = f'"cursor": "{entry.ts}:{entry.recorder}:{entry.seq}", "time": "{time}"'
         line = f'{{{place}, "recorder": {entry.recorder}, "seq": {entry.seq}, {self._text.fields(entry)}'
         line += f', "derived": {self._text.dumps(entry.derived_ids) if entry.flags else "[]"}'
-        extra = {
-            "msg_id": entry.msg_id,
-            "duration_ns": entry.duration_ns,
-            "receivers": entry.receivers,
-            "meta": entry.meta,
-            "messager": entry.messager,
-            "arrival": entry.arrival,
-            "origin": entry.origin,
-        }
-        if [*extra.values()] != _NO_EXTRA:
-            line += f", {self._text.dumps({key: item for key, item in extra.items() if item is not None})[1:-1]}"
+        if extra := self._attributes(entry):
+            line += f", {self._text.dumps(extra)[1:-1]}"
         if self._context is not None:
             line += f', "selected": {"true" if self._context.takes(entry) else "false"}'
         return line + "}\n"

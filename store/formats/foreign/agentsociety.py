@@ -63,8 +63,8 @@ class Source(JsonFile):
                 from_id,
                 to_id,
                 flags,
-                msg_id,
-                None if spent is None else max(0, seconds(spent, "consumption")),
+                msg_id=msg_id,
+                duration_ns=None if spent is None else max(0, seconds(spent, "consumption")),
             )
         )
 

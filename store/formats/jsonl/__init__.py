@@ -6,8 +6,8 @@ fork.
 An event has `ts` (integer, ns UTC), `kind`, `channel`, `from_id`, `to_id` and `payload`: the exact text as a string,
 or `payload_base64` if the bytes are not UTF-8; likewise `channel_base64`. Import also accepts an object, an array,
 a number, true, false or null as `payload`, and encodes it as a Messager does. Optional fields: `recorder` (its
-ordinal, default 1), `derived`, `msg_id`, `duration_ns`, `receivers`, `meta`, `label` and `cause` (the label of an
-earlier line), `redacted` (true if the payload was erased), `messager`, `arrival` and `origin` (`[uuid, seq]`).
+ordinal, default 1), `derived`, `label` and `cause` (the label of an earlier line), `redacted` (true if the payload was
+erased), `messager`, and the attributes of an event by their names (`messager_store.log.attributes`).
 
 Events of equal `ts` keep the order of their lines within a recorder. Import assigns new sequence numbers in line
 order, without holes.
@@ -19,16 +19,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .event_text import EventText, event_to_dict
+    from .event_text import EventText, attributes_of, event_to_dict
     from .reader import import_jsonl
     from .reader import import_jsonl as read
     from .writer import export_jsonl
     from .writer import export_jsonl as write
 
-__all__ = ["EventText", "event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]
+__all__ = ["EventText", "attributes_of", "event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]
 
 _EXPORTS = {
     "EventText": ("event_text", "EventText"),
+    "attributes_of": ("event_text", "attributes_of"),
     "event_to_dict": ("event_text", "event_to_dict"),
     "export_jsonl": ("writer", "export_jsonl"),
     "import_jsonl": ("reader", "import_jsonl"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from json.encoder import encode_basestring, encode_basestring_ascii
+from operator import attrgetter
 from typing import Any
 
 from messager import channels
 
 from ...json_text import dump_strict
-from ...log.event import Event
+from ...log.attributes import KEYS
+from ...log.event import Event, NewEvent
 from ..fields import bytes_field
 
 _MOST_NAMES = 50_000
@@ -24,6 +26,19 @@ def event_to_dict(entry: Event) -> dict[str, Any]:
     if entry.redacted:
         data["redacted"] = True
     return data
+
+
+_NAMED = ("msg_id", "messager", *(name for name in KEYS if name not in ("msg_id", "cause")))
+_values = attrgetter(*_NAMED)
+_NONE = (None,) * len(_NAMED)
+
+
+def attributes_of(entry: Event | NewEvent) -> dict[str, Any]:
+    """Return the Messager and the attributes of an event that lines have as they are: all but its cause."""
+    values = _values(entry)
+    if values == _NONE:
+        return {}
+    return {name: value for name, value in zip(_NAMED, values, strict=True) if value is not None}
 
 
 def _names(channel: str | None, from_id: Any, to_id: Any) -> dict[str, Any]:

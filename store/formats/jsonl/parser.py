@@ -11,9 +11,11 @@ from typing import Any
 from messager import channels
 
 from ... import limits
-from ...db.codes import FROM_DERIVED, KINDS, REDACTED, SEQ_BITS, TO_DERIVED
+from ...db.codes import FROM_DERIVED, KINDS, REDACTED, TO_DERIVED
 from ...errors import BadFile, StoreError
 from ...experiments import validation
+from ...log import attributes
+from ...log.attributes import ATTRIBUTES, KEYS
 from ...log.event import SEAL, Fields
 from ..fields import (
     INT64,
@@ -22,7 +24,6 @@ from ..fields import (
     bytes_of,
     check_depth,
     check_meta,
-    integer,
     integer_of,
     text,
     text_of,
@@ -37,6 +38,8 @@ MOST_TOLD = 10_000
 """Maximum number of recorders in a header."""
 MOST_TAGS = 1000
 _HEADER_FIELDS = {"format", "name", "tags", "meta", "recorders", "parent"}
+_ATTRIBUTES = tuple(attribute.name for attribute in ATTRIBUTES if attribute.name not in ("cause", "meta"))
+"""Attributes that a line has as they are. A cause is a label, and meta has limits of its own."""
 _EVENT_FIELDS = {
     "ts",
     "kind",
@@ -48,18 +51,11 @@ _EVENT_FIELDS = {
     "payload_base64",
     "recorder",
     "derived",
-    "msg_id",
-    "duration_ns",
-    "receivers",
-    "meta",
     "label",
-    "cause",
     "redacted",
     "messager",
-    "arrival",
-    "origin",
+    *(attribute.name for attribute in ATTRIBUTES),
 }
-_UUID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 
 
 class Parser(InputFile):
@@ -154,17 +150,13 @@ class Parser(InputFile):
             raise InvalidEntry("meta is not an object")
         if meta and self._length > limits.MOST_META:
             check_meta(meta)
-        rest = _NOTHING if data.keys() <= _BASIC_FIELDS else self._rest(data)
-        msg_id, bits, ordinal, duration, receivers, messager, arrival, origin, label, cause = rest
+        bits, ordinal, messager, label, cause = _FEW if data.keys() <= _BASIC_FIELDS else self._rest(data)
         payload = get("payload")
         try:
             wire = payload.encode() if payload.__class__ is str and "payload_base64" not in data else _payload(data)
         except UnicodeEncodeError:
             wire = _payload(data)  # raises the error in words
-        entry = (
-            *(kind, ts, channel, wire, from_id, to_id, bits, msg_id, duration, receivers),
-            *(None, meta, messager, arrival, origin),
-        )
+        entry = (kind, ts, channel, wire, from_id, to_id, bits, messager, *_attributes(data))
         return ordinal, entry, label, cause, self._length
 
     def _channel(self, data: dict[str, Any], kind: str) -> str | None:
@@ -180,53 +172,43 @@ class Parser(InputFile):
         return channel
 
     def _rest(self, data: dict[str, Any]) -> _Rest:
-        """Return the values of the less frequent fields."""
-        msg_id = text_of(data, "msg_id")
+        """Return the values of the less frequent fields, and check the attributes."""
         derived = data.get("derived") or []
         if not isinstance(derived, list) or not all(item in ("from_id", "to_id") for item in derived):
             raise InvalidEntry("derived is not a list of from_id and to_id")
         bits = (FROM_DERIVED if "from_id" in derived else 0) | (TO_DERIVED if "to_id" in derived else 0)
         bits |= _redacted(data)
+        for name in _ATTRIBUTES:
+            if (value := data.get(name)) is not None:
+                try:
+                    attributes.check(name, value)
+                except ValueError as error:
+                    raise InvalidEntry(str(error)) from None
+        if data.get("origin") is not None:
+            data["origin"] = tuple(data["origin"])
         ordinal = integer_of(data, "recorder", 1, self._most_recorders)
         return (
-            msg_id,
             bits,
             ordinal or 1,
-            integer_of(data, "duration_ns", 0, INT64 - 1),
-            integer_of(data, "receivers", 0, 2**31 - 1),
             text_of(data, "messager"),
-            integer_of(data, "arrival", 0, INT64 - 1),
-            _origin(data.get("origin")),
             integer_of(data, "label", 1, INT64 - 1),
             integer_of(data, "cause", 1, INT64 - 1),
         )
 
 
+def _attributes(data: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the attributes of an event, which were checked, in the order of its fields, without its cause."""
+    get = data.get
+    return tuple([None if name == "cause" else get(name) for name in KEYS])
+
+
 _CONTAINERS = (dict, list)
 _BASIC_FIELDS = {"ts", "kind", "channel", "from_id", "to_id", "payload", "meta"}
 _MOST_CHANNELS = 10_000
-_Rest = tuple[
-    str | None,
-    int,
-    int,
-    int | None,
-    int | None,
-    str | None,
-    int | None,
-    tuple[str, int] | None,
-    int | None,
-    int | None,
-]
-_NOTHING: _Rest = (None, 0, 1, None, None, None, None, None, None, None)
-"""The values of these fields in an event without them."""
-
-
-def _origin(given: Any) -> tuple[str, int] | None:
-    if given is None:
-        return None
-    if not isinstance(given, list) or len(given) != 2 or not isinstance(given[0], str) or not _UUID.fullmatch(given[0]):
-        raise InvalidEntry("origin is not a recorder's uuid and a seq")
-    return given[0], integer(given[1], "the seq of an origin", 1, (1 << SEQ_BITS) - 1)
+_Rest = tuple[int, int, str | None, int | None, int | None]
+"""Flags, recorder, Messager, label, and label of the cause."""
+_FEW: _Rest = (0, 1, None, None, None)
+"""The values of these in an event without them."""
 
 
 def _check_parent(parent: Any) -> None:

@@ -17,7 +17,7 @@ from ...log.selection import Filters, Selection, selection_of
 from ..exporting import begin
 from ..output_file import open_output
 from ..sharing import Sharing
-from .event_text import EventText
+from .event_text import EventText, attributes_of
 from .parser import FORMAT
 
 
@@ -47,35 +47,17 @@ class _Lines:
 
     def _rest(self, entry: Event) -> dict[str, Any]:
         """Return the less frequent fields."""
-        meta = entry.meta
-        if meta is not None and entry.flags & REDACTED:
-            meta = without_seal(meta)
-        if (
-            entry.flags & ~REDACTED == 0
-            and entry.msg_id is None
-            and entry.duration_ns is None
-            and entry.receivers is None
-            and meta is None
-            and entry.messager is None
-            and entry.arrival is None
-            and entry.origin is None
-            and entry.cause is None
-            and not self._labels.wanted
-        ):
-            return {}
-        optional = (
-            ("label", self._labels.given_to(entry)),
-            ("cause", self._labels.of_cause(entry)),
-            ("derived", (entry.derived_ids or None) if entry.flags else None),
-            ("msg_id", entry.msg_id),
-            ("duration_ns", entry.duration_ns),
-            ("receivers", entry.receivers),
-            ("meta", meta),
-            ("messager", entry.messager),
-            ("arrival", entry.arrival),
-            ("origin", entry.origin),
-        )
-        return {key: value for key, value in optional if value is not None}
+        rest = attributes_of(entry)
+        if entry.flags & REDACTED and "meta" in rest:
+            meta = without_seal(rest.pop("meta"))
+            rest |= {} if meta is None else {"meta": meta}
+        if entry.flags and (derived := entry.derived_ids):
+            rest["derived"] = derived
+        if self._labels.wanted:
+            for field, label in (("label", self._labels.given_to(entry)), ("cause", self._labels.of_cause(entry))):
+                if label is not None:
+                    rest[field] = label
+        return rest
 
 
 class _Labels:

@@ -140,8 +140,8 @@ async def test_a_broken_line_is_named_and_nothing_is_imported(log: EventLog, tmp
         ({"ts": 1, "channel": "c", "recorder": 10**9}, "recorder is not between"),
         ({"ts": 1, "channel": "c", "derived": "from_id"}, "derived is not a list"),
         ({"ts": 1, "channel": "c", "derived": [["x"]]}, "derived is not a list"),
-        ({"ts": 1, "channel": "c", "receivers": -1}, "receivers is not between"),
-        ({"ts": 1, "channel": "c", "msg_id": 5}, "msg_id is not a string"),
+        ({"ts": 1, "channel": "c", "receivers": -1}, "receivers: -1 is not between"),
+        ({"ts": 1, "channel": "c", "msg_id": 5}, "msg_id: 5 is not a string"),
         ({"ts": 1, "channel": "c", "colour": "red"}, "unknown field 'colour'"),
         ("[" * 100_000, "not JSON"),
     ]:

@@ -21,18 +21,24 @@ PATIENCE, FOR_EVER = 0.05, 60.0
 
 
 class Slow(Listed):
-    """Log hook that holds back each message until the gate has given it up."""
+    """Log hook that holds back each message until the gate has given it up, with `for_ever` until it is cancelled."""
 
     report: PartReport
+
+    def __init__(self, for_ever: bool) -> None:
+        super().__init__()
+        self._for_ever = for_ever
 
     async def before_send(self, records: Any) -> None:
         given_up = self.report.missing + self.report.late
         await until(lambda: self.report.missing + self.report.late > given_up)
+        if self._for_ever:
+            await asyncio.Event().wait()
 
 
 @asynccontextmanager
 async def live(
-    count: int, broker: MemoryBroker, patience: float = PATIENCE
+    count: int, broker: MemoryBroker, patience: float = PATIENCE, *, for_ever: bool = False
 ) -> AsyncIterator[tuple[Messager, PartReport]]:
     """Context with a Messager that plays agent 3, which said some messages, and its report."""
     events = [
@@ -40,7 +46,7 @@ async def live(
         for at in range(1, count + 1)
     ]
     lockstep = Lockstep(Recording.of_events("e", events), kind_of(broker.url), channels.encode, patience=patience)
-    hook = Slow()
+    hook = Slow(for_ever)
     async with Messager(broker, "e") as messager:
         hook.report = lockstep.attach(messager).report
         messager.add_log_hook(hook)
@@ -65,7 +71,7 @@ async def test_a_message_that_is_not_said_after_all_is_missing_once() -> None:
 
 
 async def test_a_message_that_is_cancelled_after_it_was_given_up_is_missing_once() -> None:
-    async with live(1, MemoryBroker()) as (messager, report):
+    async with live(1, MemoryBroker(), for_ever=True) as (messager, report):
         sending = asyncio.create_task(messager.send_message("c", {"n": 1}, 3))
         await until(lambda: report.missing == 1)
         sending.cancel()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from messager_store import EventLog
+from messager_store import EventLog, NewEvent
 from messager_store.errors import DamagedAttributes
 from messager_store.log.attributes import ATTRIBUTES, checked, decode, encode
 from tests.support import messager, sql
@@ -30,6 +30,14 @@ def test_every_attribute_comes_back_and_an_event_without_any_has_no_text() -> No
     assert encode({}) is encode({"meta": None}) is None and decode(None) == checked(None) == {}
 
 
+async def test_an_event_has_a_field_for_each_attribute_also_if_it_has_none_of_them(log: EventLog) -> None:
+    names = tuple(attribute.name for attribute in ATTRIBUTES)
+    assert NewEvent._fields[-len(names) :] == names
+    await filled(log, [sent(1)])
+    (entry,) = await listed(log.read("e1"))
+    assert [getattr(entry, name) for name in names] == [None] * len(names)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -42,7 +50,9 @@ def test_every_attribute_comes_back_and_an_event_without_any_has_no_text() -> No
         ('{"c":0}', "cause: its seq is 0"),
         ('{"o":["b"]}', "origin"),
         ('{"m":[]}', "meta: it is not a JSON object"),
-        ('{"d":9223372036854775808}', "64 bits"),
+        ('{"d":9223372036854775808}', "duration_ns: 9223372036854775808 is not between 0"),
+        ('{"r":-1}', "receivers: -1 is not between"),
+        ('{"r":true}', "receivers: True is not an integer"),
     ],
 )
 def test_what_no_event_can_have_is_refused(text: str, why: str) -> None:

@@ -28,11 +28,11 @@ def events(number: int = 30) -> list[NewEvent]:
             HOSTILE_IDS[at % len(HOSTILE_IDS)],
             HOSTILE_IDS[(at + 3) % len(HOSTILE_IDS)],
             at % 4,
-            "m" if at % 2 else None,
-            at,
-            at,
-            (1, at) if at % 3 == 0 else None,
-            {"a": [at, "\ud800"]} if at % 5 == 0 else None,
+            msg_id="m" if at % 2 else None,
+            cause=(1, at) if at % 3 == 0 else None,
+            duration_ns=at,
+            receivers=at,
+            meta={"a": [at, "\ud800"]} if at % 5 == 0 else None,
         )
         for at in range(number)
     ]

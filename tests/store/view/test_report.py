@@ -24,7 +24,8 @@ EVERYWHERE = (
     NewEvent("mark", 1, None, b"", meta={"name": f"{WORD} wakes", "fields": {"who": WORD}}),
     NewEvent("sent", 2, f"exps:e:agents:{WORD}:chat", f'{{"content": "{WORD}?", "to": "{WORD}"}}'.encode(), 1, WORD),
     NewEvent(
-        *("sent", 3, f"exps:e:{WORD}", WORD.encode(), WORD, None, 0, f"id of {WORD}"),
+        *("sent", 3, f"exps:e:{WORD}", WORD.encode(), WORD, None),
+        msg_id=f"id of {WORD}",
         messager=f"the Messager of {WORD}",
     ),
     NewEvent("blocked", 4, f"exps:e:{WORD}", b"x", WORD, 1, meta={"interceptor": WORD, "reason": f"{WORD} said it"}),

@@ -285,9 +285,9 @@ async def test_a_page_attaches_to_a_replay_that_was_started_elsewhere(
         await until(lambda: bool(events) and events[-1]["phase"] == "none")  # it is not there yet
         assert not await listens(str(path))
         async with elsewhere(log, path, redis_broker):
-            await until(lambda: events[-1]["phase"] == "running")
+            await until(lambda: (events[-1]["phase"], events[-1].get("exp_id")) == ("running", "e1"))
             assert await listens(str(path))
-            assert events[-1]["exp_id"] == "e1" and watching.head() == {
+            assert watching.head() == {
                 "allowed": False,
                 "attached": str(path),
                 "broker": None,

@@ -13,6 +13,7 @@ from messager_store import EventLog
 from messager_store.log.event import NewEvent
 from tests.store.view.pages import drawn, leave, ready
 from tests.store.view.server.client import viewing
+from tests.support import until
 from tests.support.browser import PageOpener
 from tests.support.logs import filled, sent
 
@@ -87,9 +88,15 @@ async def visible(page: Page) -> list[int]:
 
 
 async def scroll(page: Page, distance: int) -> None:
-    """Scroll the list by px."""
+    """Scroll the list by px, and wait until it is drawn there: a window may have to be fetched."""
     await page.locator(".list").evaluate("(list, distance) => list.scrollBy(0, distance)", distance)
     await drawn(page)
+    await until(lambda: is_drawn(page))
+
+
+async def is_drawn(page: Page) -> bool:
+    """Return whether messages are in sight."""
+    return bool(await visible(page))
 
 
 async def walk(page: Page, distance: int, end: int) -> None:
