@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..text import length, plural, safe
-from .output import fitted, note, table
+from .output import Column, cell, fitted, identifier, note, table
 
 if TYPE_CHECKING:
     from ..log.event import Event
     from ..queries.comparison.result import ChannelCounts, Comparison, Difference
-    from ..queries.comparison.run_summary import PairFigures, RunsSummary
+    from ..queries.comparison.run_summary import RunsSummary
 
 COLOURS = {"A": "red", "B": "green", "~": "yellow", ">": "cyan"}
 WIDE = 120
 """Columns of a terminal that has room for messages side by side."""
+COUNTS = ("equal", "moved", "changed", "only_a", "only_b")
 ROWS = 30
 """Rows of a table that are printed."""
 
@@ -69,7 +71,7 @@ def comparison_as_dict(result: Comparison) -> dict[str, Any]:
 
 
 def _counts(of: Comparison | ChannelCounts) -> dict[str, int]:
-    return {name: getattr(of.messages, name) for name in ("equal", "moved", "changed", "only_a", "only_b")}
+    return {name: getattr(of.messages, name) for name in COUNTS}
 
 
 def _place(of: ChannelCounts | Difference) -> dict[str, Any]:
@@ -112,7 +114,7 @@ def show_comparison(result: Comparison, full: bool) -> None:
             _show_difference(difference, full)
     _note_shared_paths(result)
     if left := result.messages.differing - len(result.differences):
-        click.echo(f"\nand {plural(left, 'more difference')}: see them with --show, --channel or --json")
+        click.echo(f"\nand {plural(left, 'more difference')}: see them with -n, --channel or --json")
 
 
 def _note_shared_paths(result: Comparison) -> None:
@@ -132,22 +134,13 @@ def _note_shared_paths(result: Comparison) -> None:
 
 def _show_channels(result: Comparison) -> None:
     """Print the counts of each channel that differs."""
-    senders = [("FROM", "left")] if result.by_sender else []
-    numbers = ("A", "B", "EQUAL", "MOVED", "CHANGED", "ONLY A", "ONLY B")
-    shown = result.by_channel[:ROWS]
-    rows = [
-        (
-            row.channel,
-            *((row.sender,) if result.by_sender else ()),
-            *(f"{count:,}" for count in (row.messages_a, row.messages_b, *_counts(row).values())),
-        )
-        for row in shown
+    counts = [Column(name.replace("_", " ").upper(), f"messages.{name}") for name in COUNTS]
+    columns = [
+        Column("CHANNEL", "channel"),
+        *([Column("FROM", "sender")] if result.by_sender else []),
+        *(Column("A", "messages_a"), Column("B", "messages_b"), *counts),
     ]
-    table(
-        [("CHANNEL", "left"), *senders, *((title, "right") for title in numbers)],
-        rows,
-        gives=("CHANNEL",),
-    )
+    table(columns, result.by_channel[:ROWS], gives=("CHANNEL",))
     if len(result.by_channel) > ROWS:
         click.echo(f"and {len(result.by_channel) - ROWS:,} more")
 
@@ -227,8 +220,8 @@ def summary_as_dict(result: RunsSummary) -> dict[str, Any]:
     }
 
 
-def show_summary(result: RunsSummary) -> None:
-    """Print a summary of runs."""
+def show_summary(result: RunsSummary, rows: int) -> None:
+    """Print a summary of runs, with at most this number of pairs."""
     *baselines, last = result.runs
     within = click.style("within", fg="green") if not result.outside else click.style("outside", fg="red")
     against = ", ".join(safe(run.exp_id) for run in baselines)
@@ -236,42 +229,38 @@ def show_summary(result: RunsSummary) -> None:
         f"{within}  {safe(last.exp_id)} against {against}: {result.outside:,} of "
         f"{plural(len(result.pairs), 'pair')} outside of the range of messages\n"
     )
-    table(
-        [("RUN", "left"), *((title, "right") for title in ("MESSAGES", "DURATION", "CHANNELS", "AGENTS", "OPENING"))],
-        [
-            (
-                *(run.exp_id, f"{run.messages:,}", length(run.duration_s), f"{run.channels:,}", f"{run.agents:,}"),
-                "-" if run.opening is None else f"{run.opening:,}",
-            )
-            for run in result.runs
-        ],
-        gives=("RUN",),
-    )
+    table(RUNS, result.runs, gives=("RUN",))
     click.echo()
-    shown = result.pairs[:ROWS]
-    columns = ("BEFORE", "NOW", "OUTSIDE", "DELAY BEFORE", "DELAY NOW")
-    table(
-        [("FROM", "left"), ("TO", "left"), ("CHANNEL", "left"), *((title, "right") for title in columns)],
-        [_pair(pair) for pair in shown],
-        gives=("CHANNEL", "FROM", "TO"),
-    )
-    if len(result.pairs) > ROWS:
-        click.echo(f"and {len(result.pairs) - ROWS:,} more: see them with --json")
+    table(PAIRS, result.pairs[:rows], gives=("CHANNEL", "FROM", "TO"))
+    if len(result.pairs) > rows:
+        click.echo(f"and {len(result.pairs) - rows:,} more: -n {len(result.pairs)} prints all")
 
 
-def _pair(pair: PairFigures) -> tuple[str, ...]:
-    low, high = pair.range
-    delays = pair.delay_range
-    return (
-        *("-" if one is None else str(one) for one in (pair.from_id, pair.to_id)),
-        pair.channel,
-        f"{low:,}" if low == high else f"{low:,} to {high:,}",
-        f"{pair.messages[-1]:,}",
-        f"{pair.outside:+,}" if pair.outside else "",
-        "-" if delays is None else _delays(*delays),
-        length(pair.delays_s[-1]),
-    )
+def _range(text: Callable[[Any], str]) -> Callable[[Any], str]:
+    def shown(ends: tuple[Any, Any] | None) -> str:
+        if ends is None:
+            return "-"
+        low, high = map(text, ends)
+        return low if low == high else f"{low} to {high}"
+
+    return shown
 
 
-def _delays(low: float, high: float) -> str:
-    return length(low) if length(low) == length(high) else f"{length(low)} to {length(high)}"
+RUNS = (
+    Column("RUN", "exp_id"),
+    Column("MESSAGES", "messages"),
+    Column("DURATION", "duration_s", length),
+    Column("CHANNELS", "channels"),
+    Column("AGENTS", "agents"),
+    Column("OPENING", "opening"),
+)
+PAIRS = (
+    Column("FROM", "from_id", identifier),
+    Column("TO", "to_id", identifier),
+    Column("CHANNEL", "channel"),
+    Column("BEFORE", "range", _range(cell), right=True),
+    Column("NOW", "messages", lambda numbers: cell(numbers[-1]), right=True),
+    Column("OUTSIDE", "outside", lambda number: f"{number:+,}" if number else ""),
+    Column("DELAY BEFORE", "delay_range", _range(length), right=True),
+    Column("DELAY NOW", "delays_s", lambda delays: length(delays[-1]), right=True),
+)

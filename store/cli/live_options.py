@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,7 +11,7 @@ import click
 from ..text import plural, safe
 from .filters import agent_ids
 from .match_options import given_match, match_options
-from .output import facts, table
+from .output import Column, facts, table
 
 if TYPE_CHECKING:
     from ..experiments.records import Experiment
@@ -105,10 +106,8 @@ def show_cast(report: CastReport, *, stopped: bool = False) -> None:
     if len(report.parts) > 1:
         late = ("late", "early") if report.total("early") else ("late",)
         counts = ("expected", "matched", "different", "missing", *late, "unexpected")
-        rows = [
-            (safe(part.label), *(f"{getattr(part, name):,}" for name in counts), _remark(part)) for part in report.parts
-        ]
-        columns = [("LIVE", "left"), *((name.upper(), "right") for name in counts), ("", "left")]
+        rows = [asdict(part) | {"remark": _remark(part)} for part in report.parts]
+        columns = [Column("LIVE", "label"), *(Column(name.upper(), name) for name in counts), Column("", "remark")]
         table(columns, rows)
     if report.first is not None:
         show_divergence(report.first, report.divergences)

@@ -91,6 +91,20 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
+def output_options(function: F) -> F:
+    """Add --json and --csv, for verbs that print one table; the verb gets them as one argument, `form`."""
+    from .output import Form
+
+    @wraps(function)
+    def call(*args: Any, as_json: bool, as_csv: bool, **kwargs: Any) -> Any:
+        if as_json and as_csv:
+            raise click.UsageError("--csv and --json cannot be combined")
+        form = Form.JSON if as_json else Form.CSV if as_csv else Form.TABLE
+        return function(*args, form=form, **kwargs)
+
+    return json_option(click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")(call))  # type: ignore[return-value]
+
+
 def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
     """Return KEY=VALUE words as a dict; those of --map are OLD=NEW."""
     form = "OLD=NEW" if option == "--map" else "KEY=VALUE"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..text import length, plural, safe
-from .output import facts, note, print_json, table
+from .output import Column, facts, note, print_json, table
 from .progress import Progress, can_redraw
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def _show_dry_run(report: ReplayReport) -> None:
     click.echo(f"would publish {would}, and skip {plural(report.skipped, 'event')}")
     if report.channels:
         ranked = sorted(report.channels.items(), key=lambda item: (-item[1], item[0]))
-        rows = [(f"{n:,}", _cut(channel)) for channel, n in ranked[:SHOWN]]
-        table([("MESSAGES", "right"), ("CHANNEL", "left")], rows)
+        table([Column("MESSAGES", 1), Column("CHANNEL", 0, _cut)], ranked[:SHOWN])
         if len(ranked) > SHOWN:
             note(f"and {len(ranked) - SHOWN:,} more channels")
     if report.failed:

@@ -1,9 +1,7 @@
-"""Output of rows of any columns: a table for people, CSV, or lines of JSON."""
+"""Output of rows of any columns, page by page: a table for people, or lines of JSON; `output.Csv` is the third."""
 
 from __future__ import annotations
 
-import csv
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,7 +11,7 @@ import click
 
 from ..json_text import dump_strict
 from ..text import plural, safe
-from .output import LEAST, facts, fitted, note, table
+from .output import LEAST, Column, as_text, decoded, facts, fitted, note, table
 
 Rows = Sequence[Sequence[Any]]
 
@@ -28,21 +26,6 @@ class Output(Protocol):
     def end(self) -> None: ...
 
 
-class Csv:
-    """CSV with a line of titles; None is empty. On a terminal, control characters are escaped."""
-
-    def begin(self, columns: Sequence[str]) -> None:
-        self._writer = csv.writer(sys.stdout, lineterminator="\n")
-        self.add([columns])
-
-    def add(self, rows: Rows) -> None:
-        cells = [["" if value is None else _text(value) for value in row] for row in rows]
-        self._writer.writerows([[safe(cell) for cell in row] for row in cells] if sys.stdout.isatty() else cells)
-
-    def end(self) -> None:
-        pass
-
-
 class JsonLines:
     """One JSON object per row. A column that has the name of an earlier one gets a number: `name_2`."""
 
@@ -55,7 +38,7 @@ class JsonLines:
             self._keys.append(key)
 
     def add(self, rows: Rows) -> None:
-        lines = [dump_strict(dict(zip(self._keys, map(_json, row), strict=True))) for row in rows]
+        lines = [dump_strict(dict(zip(self._keys, map(_readable, row), strict=True))) for row in rows]
         sys.stdout.write("".join(f"{line}\n" for line in lines))
 
     def end(self) -> None:
@@ -79,23 +62,22 @@ class Table:
     def end(self) -> None:
         from rich.cells import cell_len
 
-        cells = [["-" if value is None else safe(_text(value)) for value in row] for row in self._rows]
-        sides = ["right" if self._is_numeric(at) else "left" for at in range(len(self._columns))]
+        cells = [["-" if value is None else safe(as_text(value)) for value in row] for row in self._rows]
+        widths = [max(cell_len(row[at]) for row in [self._columns, *cells]) for at in range(len(self._columns))]
+        most = max(widths, default=LEAST)
         if sys.stdout.isatty():
-            shown = [self._columns, *cells]
-            widths = [max(cell_len(row[at]) for row in shown) for at in range(len(self._columns))]
             most = _most(widths, shutil.get_terminal_size().columns - 2 * (len(widths) - 1))
             if most < LEAST:
                 self._print_blocks(cells)
                 return
-            cells = [[cell if cell_len(cell) <= most else fitted(cell, most) for cell in row] for row in cells]
-        table(list(zip(self._columns, sides, strict=True)), cells, gives=())
+
+        def text(value: Any) -> str:
+            shown = "-" if value is None else safe(as_text(value))
+            return shown if cell_len(shown) <= most else fitted(shown, most)
+
+        table([Column(title, at, text) for at, title in enumerate(self._columns)], self._rows, gives=())
         if not cells:
             note("no rows")
-
-    def _is_numeric(self, at: int) -> bool:
-        found = [row[at] for row in self._rows if row[at] is not None]
-        return bool(found) and all(isinstance(value, int | float) for value in found)
 
     def _print_blocks(self, cells: list[list[str]]) -> None:
         for number, row in enumerate(cells, 1):
@@ -105,29 +87,13 @@ class Table:
             note(f"no rows, {plural(len(self._columns), 'column')}")
 
 
+def _readable(value: Any) -> Any:
+    return decoded(value) if isinstance(value, bytes) else value
+
+
 def _most(widths: Sequence[int], room: int) -> int:
     """Return the largest width to which columns may be cut so that all of them fit into the room."""
     most = max(widths, default=LEAST)
     while most >= LEAST and sum(min(width, most) for width in widths) > room:
         most -= 1
     return most
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return _decoded(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _json(value: Any) -> Any:
-    return _decoded(value) if isinstance(value, bytes) else value
-
-
-def _decoded(value: bytes) -> str:
-    """Return bytes as text, or in hex if they are not UTF-8, as the views of a store show names."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return f"hex:{value.hex().upper()}"

@@ -69,11 +69,15 @@ class Delays:
     recipients: bool
     """False if no message of the experiment names a recipient, so that there are no replies."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parts of a row's key."""
+        return ("channel",) if self.by == "channel" else ("who" if self.replies else "from", "to")
+
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as records for data frames: ids as text, as in `Run.table`, durations in seconds (s)."""
-        names = ("channel",) if self.by == "channel" else (("who", "to") if self.replies else ("from", "to"))
         return [
-            dict(zip(names, map(agent_text, row.key), strict=True))
+            dict(zip(self.names, map(agent_text, row.key), strict=True))
             | {"basis": row.basis, "number": row.number}
             | {f"{name}_s": getattr(row, name) / 1e9 for name in ("p50", "p95", "p99", "max")}
             for row in self.rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,8 +10,8 @@ import click
 from ...text import plural, safe
 from ..filters import Filters, note_where, selection_options
 from ..numbers import Whole
-from ..options import asynchronous, json_option, open_log, store_option
-from ..output import note, print_json
+from ..options import asynchronous, open_log, output_options, store_option
+from ..output import Form, note, print_data
 from ..output import size as sized
 from ..progress import Progress
 
@@ -30,9 +31,15 @@ if TYPE_CHECKING:
     help="Order of rows.  [default: size; times, marks, and a field that only has numbers in their own order]",
 )
 @click.option("--max-gap", metavar="LENGTH", help="Cut silences that are longer, such as 10m or 1h.")
-@click.option("-n", "--top", type=Whole(min=1), metavar="N", help="Show N rows (20; all in order of time).")
+@click.option(
+    "-n",
+    "--rows",
+    type=Whole(min=1),
+    metavar="N",
+    help="At most N rows; the others become one.  [default: 20 in a table, all in order of time]",
+)
 @store_option
-@json_option
+@output_options
 @asynchronous
 async def command(
     exp: str,
@@ -41,9 +48,9 @@ async def command(
     size: bool,
     sort: str | None,
     max_gap: str | None,
-    top: int | None,
+    rows: int | None,
     store: str,
-    as_json: bool,
+    form: Form,
     filters: Filters,
 ) -> None:
     """Count the messages of an experiment: who talks to whom, on which channel, when.
@@ -67,7 +74,7 @@ async def command(
             raise click.UsageError(f"--max-gap: {NO_TIMELINE}")
     async with open_log(store) as log:
         of = await log.experiment(exp)
-        if not as_json:
+        if form is Form.TABLE:
             await filters.note_unknown(log, of)
         with Progress(f"indexing {safe(of.exp_id)}") as progress:
             found = await count(
@@ -81,11 +88,12 @@ async def command(
                 own_order=sort is None,
                 progress=progress,
             )
-    if as_json:
-        print_json(_as_json(found))
+    if form is not Form.TABLE:
+        shown = replace(found, rows=found.rows[:rows])
+        print_data(form, _as_json(shown), shown.records())
         return
     note_where(selection)
-    _show(found, as_bytes=size, top=top)
+    _show(found, as_bytes=size, top=rows)
     for line in found.notes:
         note(line)
     left_out = f", {plural(found.skipped, 'payload')} not JSON left out" if found.skipped else ""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import click
 
 from ...text import length
 from ..filters import Filters, note_where, selection_options
 from ..numbers import Whole
-from ..options import asynchronous, json_option, open_log, store_option
-from ..output import note, print_json, table
+from ..options import asynchronous, open_log, output_options, store_option
+from ..output import Column, Form, identifier, note, print_data, table
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...queries.delays import Delay, Delays
+    from ...queries.delays import Delays
+
+SHOWN = 40
+"""Rows of a table, unless -n is given."""
 
 
 @click.command()
@@ -24,12 +27,12 @@ if TYPE_CHECKING:
     "--by", type=click.Choice(["pair", "channel"]), default="pair", show_default=True, help="What is measured together."
 )
 @click.option("--replies", is_flag=True, help="Measure the times from a message to its reply.")
-@click.option("-n", "rows", type=Whole(min=1), default=40, show_default=True, help="Print at most N rows.")
+@click.option("-n", "--rows", type=Whole(min=1), metavar="N", help=f"At most N rows.  [default: {SHOWN} in a table]")
 @selection_options
 @store_option
-@json_option
+@output_options
 @asynchronous
-async def command(exp: str, by: str, replies: bool, rows: int, store: str, as_json: bool, filters: Filters) -> None:
+async def command(exp: str, by: str, replies: bool, rows: int | None, store: str, form: Form, filters: Filters) -> None:
     """Show how long messages took to arrive, or with --replies, who answers whom how fast.
 
     A delivery time is that from a sending to a reception of it; each reception counts. Filters select sendings. If
@@ -51,43 +54,33 @@ async def command(exp: str, by: str, replies: bool, rows: int, store: str, as_js
         of = await log.experiment(exp)
         with Progress("indexing") as progress:
             found = await delays(log, of, selection, by=by, replies=replies, progress=progress)
-        if not as_json:
+        if form is Form.TABLE:
             await filters.note_unknown(log, of)
     note_where(selection)
-    if as_json:
-        print_json(asdict(found))
+    if form is Form.TABLE:
+        _show(found, rows or SHOWN)
         return
-    _show(found, rows)
+    found = replace(found, rows=found.rows[:rows])
+    print_data(form, asdict(found), found.records())
 
 
 def _show(found: Delays, most: int) -> None:
-    pair = ("WHO", "TO") if found.replies else ("FROM", "TO")
-    titles = pair if found.by == "pair" else ("CHANNEL",)
     if found.total is not None:
-        negative = bool(found.total.negative)
-        numbers = ("NUMBER", "P50", "P95", "P99", "MAX", *(("NEGATIVE",) if negative else ()))
-        lines = [[*map(_name, row.key), *_cells(row, found.replies, negative)] for row in found.rows[:most]]
-        total = ["total", *[""] * (len(titles) - 1), *_cells(found.total, found.replies, negative)]
-        basis = ["BASIS"] if found.replies else []
-        table(
-            [*((title, "left") for title in (*titles, *basis)), *((title, "right") for title in numbers)],
-            [*lines, total],
-            gives=titles,
-        )
+        columns = [
+            *(Column(name.upper(), name, identifier) for name in found.names),
+            *([Column("BASIS", "basis")] if found.replies else []),
+            Column("NUMBER", "number"),
+            *(Column(name.upper(), name, _signed) for name in ("p50", "p95", "p99", "max")),
+            *([Column("NEGATIVE", "negative")] if found.total.negative else []),
+        ]
+        rows = [dict(zip(found.names, row.key, strict=True)) | asdict(row) for row in found.rows[:most]]
+        total = dict.fromkeys(found.names, "") | {found.names[0]: "total"} | asdict(found.total)
+        table(columns, [*rows, total], gives=[name.upper() for name in found.names])
         if len(found.rows) > most:
             note(f"{len(found.rows) - most:,} more rows: -n {len(found.rows)} prints all")
     for line in found.notes:
         note(line)
 
 
-def _cells(row: Delay, basis: bool, negative: bool) -> list[str]:
-    times = [_signed(ns) for ns in (row.p50, row.p95, row.p99, row.max)]
-    return [*([row.basis] if basis else []), f"{row.number:,}", *times, *([f"{row.negative:,}"] if negative else [])]
-
-
 def _signed(ns: int) -> str:
     return f"-{length(-ns / 1e9)}" if ns < 0 else length(ns / 1e9)
-
-
-def _name(value: Any) -> str:
-    return "-" if value is None else str(value)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ..comparison_output import comparison_as_dict, show_comparison, show_summary, summary_as_dict
+from ..comparison_output import ROWS, comparison_as_dict, show_comparison, show_summary, summary_as_dict
 from ..filters import Filters, note_where, selection_options
 from ..match_options import given_match, match_options
 from ..numbers import Whole
-from ..options import asynchronous, json_option, open_log, pairs, store_option
-from ..output import note, print_json
+from ..options import asynchronous, open_log, output_options, pairs, store_option
+from ..output import Form, note, print_data
 from ..place import PLACE
 from ..progress import Progress
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Differences that are printed by default."""
-SHOWN_JSON = 1000
-"""The same with --json."""
+SHOWN_DATA = 1000
+"""The same in JSON and CSV."""
 
 
 @click.command()
@@ -49,10 +50,11 @@ SHOWN_JSON = 1000
 @click.option("--full", is_flag=True, help="Print long texts completely, not only the part around the difference.")
 @click.option(
     "-n",
-    "--show",
+    "--rows",
     type=Whole(min=1),
     metavar="N",
-    help="Print at most N differences; 20 if not given, 1000 with --json. All are counted.",
+    help=f"At most N differences, or pairs with --summary. All are counted.  [default: {SHOWN} in text, {SHOWN_DATA} "
+    "in JSON and CSV]",
 )
 @click.option(
     "--summary",
@@ -62,7 +64,7 @@ SHOWN_JSON = 1000
 )
 @click.option("--store-b", type=PLACE, metavar="URL", help="The store of B, if it is a different one.")
 @store_option
-@json_option
+@output_options
 @asynchronous
 async def command(
     a: str,
@@ -77,11 +79,11 @@ async def command(
     tolerance: float | None,
     bytes_only: bool,
     full: bool,
-    show: int | None,
+    rows: int | None,
     summary: bool,
     store_b: str | None,
     store: str,
-    as_json: bool,
+    form: Form,
     filters: Filters,
 ) -> None:
     """Align the messages of two experiments, channel by channel, by their payloads.
@@ -120,19 +122,19 @@ async def command(
     how = _How(renamed, keep_names, match)
     async with open_log(store) as log, open_log(store_b or store) as log_b:
         if summary:
-            if by_sender or full or show:
-                raise click.UsageError("--summary counts messages: leave out --by-sender, --full and --show")
-            same = await _summary(log, log_b, [a, b, *more], filters, how, as_json)
+            if by_sender or full:
+                raise click.UsageError("--summary counts messages: leave out --by-sender and --full")
+            same = await _summary(log, log_b, [a, b, *more], filters, how, form, rows)
         elif more:
             raise click.UsageError(f"{len(more) + 2} experiments: give two, or --summary")
         else:
-            details = show or (SHOWN_JSON if as_json else SHOWN)
+            details = rows or (SHOWN if form is Form.TABLE else SHOWN_DATA)
             result = await _compared(log, log_b, (a, b), filters, how, by_sender, details)
             same = result.equal
-            if as_json:
-                print_json(comparison_as_dict(result))
-            else:
+            if form is Form.TABLE:
                 show_comparison(result, full)
+            else:
+                print_data(form, comparison_as_dict(result), result.records())
     if not same:
         raise click.exceptions.Exit(1)
 
@@ -175,7 +177,7 @@ async def _compared(
 
 
 async def _summary(
-    log: EventLog, log_last: EventLog, runs: list[str], filters: Filters, how: _How, as_json: bool
+    log: EventLog, log_last: EventLog, runs: list[str], filters: Filters, how: _How, form: Form, rows: int | None
 ) -> bool:
     """Print the summary of runs. Return whether the last one is within the range of the others."""
     from ...queries.comparison.run_summary import summarise
@@ -188,8 +190,9 @@ async def _summary(
         await filters.note_unknown(each, await each.experiment(run.exp_id))
     if filters.given and not result.pairs:
         raise click.UsageError("nothing to compare: no message of these experiments matches the filters")
-    if as_json:
-        print_json(summary_as_dict(result))
+    if form is Form.TABLE:
+        show_summary(result, rows or ROWS)
     else:
-        show_summary(result)
+        shown = replace(result, pairs=result.pairs[:rows])
+        print_data(form, summary_as_dict(shown) | {"pairs_outside": result.outside}, shown.records())
     return not result.outside

@@ -10,23 +10,28 @@ import click
 
 from ...text import length, plural, safe
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import print_json, table
+from ..output import Column, identifier, print_json, table
 from ..place import PLACE
 from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...formats.gather import GatheredExperiment, GatheredPart, GatheredRecorder
 
+
+def _ahead(offset_ns: int | None) -> str:
+    return "" if offset_ns is None else f"{'-' if offset_ns < 0 else '+'}{length(abs(offset_ns) / 1e9)}"
+
+
 COLUMNS = (
-    ("PART", "left"),
-    ("RECORDER", "left"),
-    ("HOST", "left"),
-    ("THERE", "right"),
-    ("HERE", "right"),
-    ("COPIED", "right"),
-    ("BEFORE", "right"),
-    ("CLOCK", "right"),
-    ("STATE", "left"),
+    Column("PART", "part"),
+    Column("RECORDER", "recorder", lambda uuid: uuid[:8]),
+    Column("HOST", "host", lambda host: host or ""),
+    Column("THERE", "ordinal", identifier),
+    Column("HERE", "ordinal_here", lambda ordinal: "new" if ordinal is None else str(ordinal)),
+    Column("COPIED", "events"),
+    Column("BEFORE", "before"),
+    Column("CLOCK", "clock_offset_ns", _ahead),
+    Column("STATE", "state"),
 )
 
 
@@ -98,9 +103,9 @@ async def _exists(store: str) -> bool:
 
 def _show(done: GatheredExperiment, dry_run: bool) -> None:
     click.secho(safe(done.exp_id), bold=True)
-    rows = [_row(part, each) for part in done.parts for each in part.recorders]
+    rows = [asdict(each) | _shown(part, each) for part in done.parts for each in part.recorders]
     if rows:
-        columns = [("TO COPY" if dry_run and title == "COPIED" else title, side) for title, side in COLUMNS]
+        columns = [each._replace(title="TO COPY") if dry_run and each.field == "events" else each for each in COLUMNS]
         table(columns, rows, gives=("PART", "HOST"), spares=("CLOCK", "HOST", "BEFORE"))
     for part in done.parts:
         for each in part.recorders:
@@ -126,19 +131,11 @@ def _show(done: GatheredExperiment, dry_run: bool) -> None:
         click.echo(f"it had been closed, with the head {done.head_before}")
 
 
-def _row(part: GatheredPart, each: GatheredRecorder) -> tuple[str, ...]:
-    offset = each.clock_offset_ns
-    return (
-        os.path.relpath(part.store) if os.path.isabs(part.store) else part.store,
-        each.recorder[:8],
-        each.host or "",
-        str(each.ordinal),
-        "new" if each.ordinal_here is None else str(each.ordinal_here),
-        f"{each.events:,}",
-        f"{each.before:,}",
-        "" if offset is None else f"{'-' if offset < 0 else '+'}{length(abs(offset) / 1e9)}",
-        "damaged" if each.damage else "ended" if each.ended else "unclean" if each.unclean else "not ended",
-    )
+def _shown(part: GatheredPart, each: GatheredRecorder) -> dict[str, str]:
+    return {
+        "part": os.path.relpath(part.store) if os.path.isabs(part.store) else part.store,
+        "state": "damaged" if each.damage else "ended" if each.ended else "unclean" if each.unclean else "not ended",
+    }
 
 
 def _show_reason(part: GatheredPart) -> None:

@@ -9,7 +9,18 @@ import click
 
 from ...text import length, plural
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import facts, print_json, size, table
+from ..output import Column, facts, identifier, print_json, size, table, to_second
+
+RECORDERS = (
+    Column("RECORDER", "recorder", identifier),
+    Column("ROLE", "role"),
+    Column("STATE", "state"),
+    Column("EVENTS", "events"),
+    Column("HOST", "host"),
+    Column("PID", "pid", identifier),
+    Column("STARTED", "started_at", lambda time: to_second(time)[:-3]),
+    Column("WORST COMMIT", "worst_unacknowledged_ms", lambda ms: f"{ms:.1f} ms" if ms else "-"),
+)
 
 
 @click.command()
@@ -64,24 +75,7 @@ def _show(data: dict[str, Any]) -> None:
     if not data["recorders"]:
         return
     click.echo()
-    titles = ("RECORDER", "ROLE", "STATE", "EVENTS", "HOST", "PID", "STARTED", "WORST COMMIT")
-    table(
-        [(title, "right" if title in ("RECORDER", "EVENTS", "PID", "WORST COMMIT") else "left") for title in titles],
-        [
-            (
-                str(row["recorder"]),
-                row["role"],
-                row["state"],
-                f"{row['events']:,}",
-                row["host"] or "-",
-                str(row["pid"] or "-"),
-                row["started_at"][:16].replace("T", " "),
-                f"{row['worst_unacknowledged_ms']:.1f} ms" if row["worst_unacknowledged_ms"] else "-",
-            )
-            for row in data["recorders"]
-        ],
-        spares=("PID", "STARTED"),
-    )
+    table(RECORDERS, data["recorders"], spares=("PID", "STARTED"))
     _show_unrecorded(data)
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ...text import length, plural
 from ..numbers import Whole
-from ..options import asynchronous, json_option, open_log, store_option
-from ..output import note, print_json, table
+from ..options import asynchronous, open_log, output_options, store_option
+from ..output import Column, Form, note, print_data, table, to_second
 from ..tree import as_tree
+
+COLUMNS = (
+    Column("EXP_ID", "exp_id"),
+    Column("NAME", "name"),
+    Column("STATUS", "status"),
+    Column("BEGUN", "begun"),
+    Column("LENGTH", "duration_s", length),
+    Column("EVENTS", "events"),
+    Column("TAGS", "tags"),
+)
 
 
 @click.command()
@@ -21,45 +33,35 @@ from ..tree import as_tree
 )
 @click.option("-n", "--limit", type=Whole(min=1), metavar="N", help="At most N experiments: the newest.")
 @store_option
-@json_option
+@output_options
 @asynchronous
 async def command(
-    name: str | None, tags: tuple[str, ...], since: str | None, limit: int | None, store: str, as_json: bool
+    name: str | None, tags: tuple[str, ...], since: str | None, limit: int | None, store: str, form: Form
 ) -> None:
     """List the experiments of a store, oldest first, and forks below their parent."""
-    from ...log.event import iso
     from ...queries.overview import listing
 
     begun = None if since is None else moment(since)
     async with open_log(store) as log:
         rows = await listing(log, await log.experiments(name=name, tags=tags, since=begun, limit=limit))
         where = log.location
-    if as_json:
-        print_json(rows)
+    if form is not Form.TABLE:
+        print_data(form, rows)
         return
     if rows:
-        titles = ["EXP_ID", "NAME", "STATUS", "BEGUN", "LENGTH", "EVENTS", "TAGS"]
-        shown = as_tree(rows)
-        if any(elsewhere for _, _, elsewhere in shown):
-            titles.append("FORK OF")
-        table(
-            [(title, "right" if title in ("LENGTH", "EVENTS") else "left") for title in titles],
-            [
-                (
-                    f"{branch}{row['exp_id']}",
-                    row["name"] or "-",
-                    row["status"],
-                    (row["created_at"] if row["first_ts"] is None else iso(row["first_ts"]))[:19].replace("T", " "),
-                    length(row["duration_s"]),
-                    f"{row['events']:,}",
-                    " ".join(row["tags"]),
-                    elsewhere or "-",
-                )[: len(titles)]
-                for branch, row, elsewhere in shown
-            ],
-            gives=("NAME", "TAGS", "FORK OF", "EXP_ID"),
-        )
+        shown = [
+            row | {"exp_id": f"{branch}{row['exp_id']}", "begun": _begun(row), "fork_of": elsewhere}
+            for branch, row, elsewhere in as_tree(rows)
+        ]
+        fork_of = [Column("FORK OF", "fork_of")] if any(row["fork_of"] for row in shown) else []
+        table([*COLUMNS, *fork_of], shown, gives=("NAME", "TAGS", "FORK OF", "EXP_ID"))
     note(f"{plural(len(rows), 'experiment')} in {where}")
+
+
+def _begun(row: dict[str, Any]) -> str:
+    from ...log.event import iso
+
+    return to_second(row["created_at"] if row["first_ts"] is None else iso(row["first_ts"]))
 
 
 def moment(text: str) -> int:

@@ -11,8 +11,8 @@ import click
 from ...json_text import dump_strict
 from ...text import safe
 from ..filters import Filters, note_where, selection_options
-from ..options import asynchronous, json_option, open_log, store_option
-from ..output import fitted, note, print_json, table
+from ..options import asynchronous, open_log, output_options, store_option
+from ..output import Column, Form, fitted, note, print_data, table
 from ..progress import Progress
 from ..short_names import ShortNames
 
@@ -33,9 +33,9 @@ LEAST = 12
 )
 @selection_options
 @store_option
-@json_option
+@output_options
 @asynchronous
-async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool, filters: Filters) -> None:
+async def command(exp: str, verbose: bool, late: str, store: str, form: Form, filters: Filters) -> None:
     """Report everything that went wrong in an experiment, and why.
 
     \b
@@ -62,13 +62,14 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
     names = ("kinds", "limit", "last_per", "context")
     filters.refuse(*names, reason="has no effect on problems: leave it out")
     selection = filters.selection()
+    line_by_line = verbose and form is not Form.CSV
     try:
         late_ns = duration_ns(late)
     except ValueError as error:
         raise click.UsageError(f"--late {error}") from None
     async with open_log(store) as log:
         of = await log.experiment(exp)
-        lines = _Lines(selection, of.exp_id, as_json)
+        lines = _Lines(selection, of.exp_id, as_json=form is Form.JSON)
         with Progress("indexing") as progress:
 
             def show(problem: Problem) -> None:
@@ -76,15 +77,21 @@ async def command(exp: str, verbose: bool, late: str, store: str, as_json: bool,
                 lines.show(problem)
 
             found = await problems(
-                log, of, selection, late_ns=late_ns, each=show if verbose else None, progress=progress
+                log,
+                of,
+                selection,
+                late_ns=late_ns,
+                each=show if line_by_line else None,
+                progress=progress,
             )
-        if not as_json:
+        if form is Form.TABLE:
             await filters.note_unknown(log, of)
     note_where(selection)
-    if as_json:
-        print_json(_summary(found, [] if verbose else [lines.as_json(one) for one in found.details]))
-    else:
+    if form is Form.TABLE:
         _show(found, lines, verbose)
+    else:
+        details = [] if line_by_line else [lines.as_json(one) for one in found.details]
+        print_data(form, _summary(found, details), found.records())
     if found or not found.complete:
         raise click.exceptions.Exit(1)
 
@@ -177,13 +184,12 @@ def _show(found: Problems, lines: _Lines, verbose: bool) -> None:
 
     if verbose and found:
         click.echo()
-    rows = []
+    rows: list[tuple[str, int | None, str]] = []
     for kind in Kind:
         reasons = sorted(found.counts.get(kind, {}).items(), key=lambda pair: (-pair[1], pair[0]))
         why = ", ".join(f"{number:,} {reason}" if len(reasons) > 1 else reason for reason, number in reasons)
-        number = f"{found.number(kind):,}" if found.examined or kind not in ARRIVALS else "-"
-        rows.append([kind, number, lines.short(why)])
-    table([("PROBLEM", "left"), ("NUMBER", "right"), ("WHY", "left")], rows, gives=("WHY",))
+        rows.append((kind, found.number(kind) if found.examined or kind not in ARRIVALS else None, lines.short(why)))
+    table([Column("PROBLEM", 0), Column("NUMBER", 1), Column("WHY", 2)], rows, gives=("WHY",))
     for line in found.notes:
         note(line)
     if found and not verbose:

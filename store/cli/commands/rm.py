@@ -8,13 +8,31 @@ import click
 
 from ...text import plural, safe
 from ..options import asynchronous, confirm, open_log, store_option
-from ..output import note, size, table
+from ..output import Column, note, size, table, to_second
 from ..progress import Progress
 
 if TYPE_CHECKING:
     from ...experiments.records import Experiment
     from ...log.event_log import EventLog
     from ...maintenance.retention import Usage
+
+
+def _moment(ts: int) -> str:
+    from ...log.event import iso
+
+    return to_second(iso(ts))
+
+
+COLUMNS = (
+    Column("EXP_ID", "experiment.exp_id"),
+    Column("NAME", "experiment.name"),
+    Column("STATUS", "experiment.status"),
+    Column("BEGUN", "begun_at", _moment, right=False),
+    Column("ENDED", "last_at", _moment, right=False),
+    Column("EVENTS", "events"),
+    Column("PAYLOADS", "payload_bytes", size),
+    Column("ON DISK", "bytes", lambda number: f"~ {size(number)}"),
+)
 
 
 @click.command()
@@ -89,27 +107,7 @@ async def note_forks(log: EventLog, found: list[Usage]) -> None:
 
 def show(found: list[Usage]) -> None:
     """Print a table of the experiments to be removed."""
-    from ...log.event import iso
-
-    titles = ("EXP_ID", "NAME", "STATUS", "BEGUN", "ENDED", "EVENTS", "PAYLOADS", "ON DISK")
-    table(
-        [(title, "right" if title in ("EVENTS", "PAYLOADS", "ON DISK") else "left") for title in titles],
-        [
-            (
-                each.experiment.exp_id,
-                each.experiment.name or "-",
-                each.experiment.status,
-                iso(each.begun_at)[:19].replace("T", " "),
-                iso(each.last_at)[:19].replace("T", " "),
-                f"{each.events:,}",
-                size(each.payload_bytes),
-                f"~ {size(each.bytes)}",
-            )
-            for each in found
-        ],
-        gives=("NAME",),  # exp_ids are printed in full
-        spares=("ENDED", "PAYLOADS", "BEGUN"),
-    )
+    table(COLUMNS, found, gives=("NAME",), spares=("ENDED", "PAYLOADS", "BEGUN"))  # exp_ids are printed in full
     if len(found) > 1:
         events, freed = sum(each.events for each in found), sum(each.bytes for each in found)
         note(f"{plural(len(found), 'experiment')}, {plural(events, 'event')}, about {size(freed)} on disk")

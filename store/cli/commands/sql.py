@@ -10,16 +10,16 @@ import click
 
 from ...text import plural, safe
 from ..numbers import Whole
-from ..options import asynchronous, json_option, open_log, store_option
-from ..output import facts, note, print_json
+from ..options import asynchronous, open_log, output_options, store_option
+from ..output import Csv, Form, facts, note, print_data
 from ..progress import Progress
-from ..sql_output import Csv, JsonLines, Output, Table
+from ..sql_output import JsonLines, Output, Table
 
 if TYPE_CHECKING:
     from ...errors import StatementFailed
 
 SHOWN = 100
-"""Rows of a table, unless --limit is given."""
+"""Rows of a table, unless -n is given."""
 
 
 class _Sql(click.Command):
@@ -39,8 +39,8 @@ class _Sql(click.Command):
 @click.command(cls=_Sql)
 @click.argument("exp")
 @click.argument("statement", required=False)
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(
+    "-n",
     "--limit",
     type=Whole(min=0),
     metavar="N",
@@ -55,33 +55,27 @@ class _Sql(click.Command):
     help="Time limit of the statement, with the reading of its result.",
 )
 @store_option
-@json_option
+@output_options
 @asynchronous
-async def command(
-    exp: str, statement: str | None, as_csv: bool, limit: int | None, timeout: float, store: str, as_json: bool
-) -> None:
+async def command(exp: str, statement: str | None, limit: int | None, timeout: float, store: str, form: Form) -> None:
     """Run one SQL statement about an experiment. It can only read.
 
     The views messages, events, deliveries, marks, gaps and minutes hold this experiment only, and :exp is its exp_id.
     All tables and views of the store can be read too. Without STATEMENT, the views and their columns are listed; if it
     is -, it is read from standard input. --json prints one JSON object per row.
     """
-    if as_csv and as_json:
-        raise click.UsageError("--csv and --json cannot be combined")
     from ...errors import StatementFailed
     from ...queries.sql import open_sql, pages_of
 
     if statement == "-":
         statement = sys.stdin.read()
-    output: Output = Table()
-    if as_csv or as_json:
-        output = Csv() if as_csv else JsonLines()
-    left = SHOWN if limit is None and isinstance(output, Table) else limit
+    output: Output = Table() if form is Form.TABLE else Csv() if form is Form.CSV else JsonLines()
+    left = SHOWN if limit is None and form is Form.TABLE else limit
     more = False
     async with open_log(store) as log:
         of = await log.experiment(exp)
         if statement is None:
-            _list_views(as_json)
+            _list_views(form)
             return
         try:
             with Progress(f"indexing {safe(of.exp_id)}") as progress:
@@ -97,16 +91,16 @@ async def command(
             raise
     output.end()
     if more and isinstance(output, Table):
-        note(f"the first {plural(output.count, 'row')}; there are more: --limit N, --csv or --json prints them")
+        note(f"the first {plural(output.count, 'row')}; there are more: -n N, --csv or --json prints them")
 
 
-def _list_views(as_json: bool) -> None:
+def _list_views(form: Form) -> None:
     from ...db.user_query import VIEWS
 
-    if as_json:
-        print_json(VIEWS)
-    else:
+    if form is Form.TABLE:
         facts([(view, ", ".join(columns)) for view, columns in VIEWS.items()])
+    else:
+        print_data(form, VIEWS, [{"view": view, "column": column} for view in VIEWS for column in VIEWS[view]])
 
 
 def _show_place(error: StatementFailed) -> None:

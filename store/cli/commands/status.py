@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import click
 from ...text import length, plural, safe
 from ..numbers import Seconds, Whole
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import facts, print_json, size, table
+from ..output import Column, facts, identifier, print_json, size, table
 from ..place import FOLDER
 
 if TYPE_CHECKING:
@@ -104,47 +105,35 @@ def _show_recorders(found: StoreStatus) -> None:
     if not found.recorders:
         return
     click.echo()
-    titles = ("STATE", "EXP_ID", "RECORDER", "EVENTS", "LAST COMMIT", "HEARTBEAT", "HOST", "PID")
-    table(
-        [(title, "left" if title in ("STATE", "EXP_ID", "HOST") else "right") for title in titles],
-        [
-            (
-                each.state,
-                each.exp_id,
-                str(each.recorder),
-                f"{each.events:,}",
-                _ago(each.commit_age_s),
-                _ago(each.heartbeat_age_s),
-                each.host or "-",
-                str(each.pid or "-"),
-            )
-            for each in found.recorders
-        ],
-    )
+    table(RECORDERS, found.recorders)
 
 
 def _show_spools(found: StoreStatus) -> None:
-    import time
-
     if not found.spools:
         return
     click.echo()
-    titles = ("SPOOL OF", "EVENTS", "SIZE", "OLDEST", "DRAINED BY", "FILE")
-    table(
-        [(title, "right" if title in ("EVENTS", "SIZE", "OLDEST") else "left") for title in titles],
-        [
-            (
-                info.exp_id or "?",
-                f"{info.events:,}",
-                size(info.bytes),
-                _ago(None if info.oldest_at is None else (time.time_ns() - info.oldest_at) / 1e9),
-                "its recorder" if info.held else "nobody",
-                info.path,
-            )
-            for info in found.spools
-        ],
-    )
+    table(SPOOLS, found.spools)
 
 
 def _ago(seconds: float | None) -> str:
     return "-" if seconds is None else f"{length(max(seconds, 0))} ago"
+
+
+RECORDERS = (
+    Column("STATE", "state"),
+    Column("EXP_ID", "exp_id"),
+    Column("RECORDER", "recorder", identifier),
+    Column("EVENTS", "events"),
+    Column("LAST COMMIT", "commit_age_s", _ago),
+    Column("HEARTBEAT", "heartbeat_age_s", _ago),
+    Column("HOST", "host"),
+    Column("PID", "pid", identifier),
+)
+SPOOLS = (
+    Column("SPOOL OF", "exp_id", lambda exp_id: exp_id or "?"),
+    Column("EVENTS", "events"),
+    Column("SIZE", "bytes", size),
+    Column("OLDEST", "oldest_at", lambda ts: _ago(None if ts is None else (time.time_ns() - ts) / 1e9)),
+    Column("DRAINED BY", "held", lambda held: "its recorder" if held else "nobody"),
+    Column("FILE", "path"),
+)

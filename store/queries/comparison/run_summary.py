@@ -11,10 +11,12 @@ from typing import Any, Unpack
 
 from ...errors import StoreError
 from ...experiments.records import Experiment
+from ...html_table import html_table
 from ...log.channel_map import ChannelMap
 from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
 from ...log.match import Match
+from ...log.names import agent_text
 from ...log.selection import Filters, Selection
 from ..index import index_or_warn
 from ..percentiles import percentiles
@@ -94,6 +96,27 @@ class RunsSummary:
     def outside(self) -> int:
         """Return the number of pairs whose number of messages is outside of the range."""
         return sum(bool(pair.outside) for pair in self.pairs)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the pairs as records for data frames: ids as text, as in `Run.table`, delays in seconds (s)."""
+        return [
+            {
+                "channel": pair.channel,
+                "from": agent_text(pair.from_id),
+                "to": agent_text(pair.to_id),
+                "messages_min": pair.range[0],
+                "messages_max": pair.range[1],
+                "messages": pair.messages[-1],
+                "outside": pair.outside,
+                "delay_min_s": None if pair.delay_range is None else pair.delay_range[0],
+                "delay_max_s": None if pair.delay_range is None else pair.delay_range[1],
+                "delay_s": pair.delays_s[-1],
+            }
+            for pair in self.pairs
+        ]
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records())
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ def test_two_dimensions_give_a_matrix_with_totals(count: Count) -> None:
 
 
 def test_one_dimension_gives_bars_and_the_rest_as_a_sum(count: Count) -> None:
-    done = count(TALK, "--by", "from", "--top", "2")
+    done = count(TALK, "--by", "from", "-n", "2")
     assert done.stdout.splitlines() == [
         "FROM        MESSAGES",
         "ann                3  " + "█" * 50,
@@ -135,7 +135,7 @@ def test_a_terminal_without_blocks_gets_ascii(count: Count) -> None:
 
 
 def test_json_has_all_groups_with_the_types_of_their_keys(count: Count) -> None:
-    found = json.loads(count(TALK, "--json", "--top", "1").stdout)
+    found = json.loads(count(TALK, "--json").stdout)
     assert {key: value for key, value in found.items() if key != "rows"} == {
         "by": ["from", "to"],
         "messages": 6,

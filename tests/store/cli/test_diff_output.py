@@ -243,7 +243,7 @@ def test_the_first_difference_precedes_the_table_of_channels_and_the_others(caps
     ]
     assert lines[10:] == [
         *("", "c1", "  A 2  x1", "", "c2", "  A 3  x2", ""),
-        "and 1 more difference: see them with --show, --channel or --json",
+        "and 1 more difference: see them with -n, --channel or --json",
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 from messager_store.cli.commands.events import _Lines
 from messager_store.cli.commands.info import _show
 from messager_store.cli.commands.rm import show
-from messager_store.cli.output import table
+from messager_store.cli.output import Column, cell, table
 from messager_store.cli.progress import Progress
 from messager_store.cli.replay_output import ReplayProgress
 from messager_store.log.selection import Selection
@@ -136,10 +136,10 @@ def test_a_terminal_that_cannot_erase_a_line_shows_no_progress(monkeypatch: pyte
     assert "exporting" not in terminal.getvalue()
 
 
-TITLES = [("EXP_ID", "left"), ("NAME", "left"), ("EVENTS", "right"), ("TAGS", "left")]
+TITLES = [Column(title, at) for at, title in enumerate(("EXP_ID", "NAME", "EVENTS", "TAGS"))]
 WIDE = [
-    ("0a1b2c3d-0000-4000-8000-000000000001", "a name that somebody thought about", "12,345", "baseline paper"),
-    ("0a1b2c3d-0000-4000-8000-000000000002", "short", "7", "baseline"),
+    ("0a1b2c3d-0000-4000-8000-000000000001", "a name that somebody thought about", 12345, "baseline paper"),
+    ("0a1b2c3d-0000-4000-8000-000000000002", "short", 7, "baseline"),
 ]
 
 
@@ -158,7 +158,7 @@ def test_a_table_is_cut_where_the_terminal_is_narrow_and_experiments_can_still_b
     lines = columns_of(terminal.getvalue())
     assert max(map(len, lines)) <= columns
     assert all(
-        line.index(row[2]) + len(row[2]) == lines[0].index("EVENTS") + 6
+        line.index(cell(row[2])) + len(cell(row[2])) == lines[0].index("EVENTS") + 6
         for line, row in zip(lines[1:], rows, strict=True)
     )
     assert len({line.split("…")[0].split()[0] for line in lines[1:]}) == 2
@@ -176,7 +176,7 @@ def test_exp_ids_that_only_their_ends_tell_apart_are_not_cut(monkeypatch: pytest
 def test_short_exp_ids_and_their_title_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = terminal_of(monkeypatch)
     monkeypatch.setenv("COLUMNS", "20")
-    table(TITLES, [("e1", "a long name of it", "1", "tag " * 9), ("e2", "another", "2", "")])
+    table(TITLES, [("e1", "a long name of it", 1, "tag " * 9), ("e2", "another", 2, "")])
     assert [line.split()[0] for line in columns_of(terminal.getvalue())] == ["EXP_ID", "e1", "e2"]
 
 
@@ -220,4 +220,4 @@ def test_a_table_that_goes_to_a_file_is_not_cut(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setattr(sys, "stdout", out := io.StringIO())
     table(TITLES, WIDE)
-    assert all(cell in out.getvalue() for row in WIDE for cell in row)
+    assert all(cell(value) in out.getvalue() for row in WIDE for value in row)

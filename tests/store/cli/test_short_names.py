@@ -90,8 +90,7 @@ def test_channels_of_delays_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -
     terminal = terminal_of(monkeypatch)
     rows = [Delay((name,), "delivery", 9, 10**6, 10**6, 10**6, 10**6, 0) for name in SOCIETY]
     total = Delay((), "delivery", 99, 10**6, 10**6, 10**6, 10**6, 0)
-    made: Any = SimpleNamespace(by="channel", replies=False, total=total, rows=rows, notes=())
-    made.undelivered = made.unaddressed = 0
+    made: Any = SimpleNamespace(by="channel", names=("channel",), replies=False, total=total, rows=rows, notes=())
     _show(made, 40)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
     assert max(map(len, lines)) <= 80 and len({line.split()[0] for line in lines}) == len(SOCIETY) + 2

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from messager_store.cli.sql_output import Csv, JsonLines, Output, Table
+from messager_store.cli.output import Csv
+from messager_store.cli.sql_output import JsonLines, Output, Table
 from messager_store.db.user_query import VIEWS
 from tests.store.cli.test_output import terminal_of
 from tests.support.command_line import Run, one_line
@@ -31,9 +32,9 @@ def test_people_get_a_table(imported: Run) -> None:
 def test_a_long_table_ends_after_a_hundred_rows_and_says_so(imported: Run) -> None:
     done = imported("sql", "game-1", MANY.format(1000))
     assert len(done.stdout.splitlines()) == 101
-    assert "the first 100 rows; there are more: --limit N, --csv or --json" in done.stderr
+    assert "the first 100 rows; there are more: -n N, --csv or --json" in done.stderr
     assert imported("sql", "game-1", MANY.format(100)).stderr == ""
-    assert len(imported("sql", "game-1", MANY.format(1000), "--limit", "500").stdout.splitlines()) == 501
+    assert len(imported("sql", "game-1", MANY.format(1000), "-n", "500").stdout.splitlines()) == 501
 
 
 def test_csv_and_json_have_every_row(imported: Run) -> None:

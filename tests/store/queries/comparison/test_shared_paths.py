@@ -74,7 +74,7 @@ def test_the_note_of_the_command_gives_options_that_leave_the_paths_out(tmp_path
     done = messager("diff", "a", "b", cwd=tmp_path)
     [note] = [line for line in done.stderr.splitlines() if "differ only" in line]
     assert note.startswith('19 of the first 20 changed messages differ only in $.id[0]["sent at"]: --ignore ')
-    whole = messager("diff", "a", "b", "--show", "100", cwd=tmp_path).stderr
+    whole = messager("diff", "a", "b", "-n", "100", cwd=tmp_path).stderr
     assert '29 of the 30 changed messages differ only in $.id[0]["sent at"]: ' in whole
     options = shlex.split(note.partition(": ")[2].removesuffix(" compares the rest"))
     done = messager("diff", "a", "b", *options, cwd=tmp_path)
