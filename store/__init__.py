@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from .lockstep.fork import Fork
     from .lockstep.fork_report import ForkReport
     from .lockstep.live_replay import LiveReplay
+    from .lockstep.real_thread import RealThread
+    from .lockstep.recorder_thread import RecorderThread
     from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
     from .log.match import Match
+    from .log.not_json import NotJson
     from .log.selection import Selection
+    from .log.text import normalised
     from .maintenance.verify import verify
     from .privacy.json_paths import redactor
     from .privacy.redaction import redact
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
     from .queries.comparison.run_summary import RunsSummary, summarise
     from .queries.counting.count import Count, Counts, count
     from .queries.delays import Delays, delays
+    from .queries.index import index
     from .queries.problems import Problems, problems
+    from .queries.sql import sql
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -52,9 +58,12 @@ _MODULE_OF = {
     "LiveReplay": "lockstep.live_replay",
     "Match": "log.match",
     "NewEvent": "log.event",
+    "NotJson": "log.not_json",
     "Problems": "queries.problems",
+    "RealThread": "lockstep.real_thread",
     "Recorder": "recording.recorder",
     "RecorderRow": "experiments.records",
+    "RecorderThread": "lockstep.recorder_thread",
     "RedactionFilter": "privacy.redaction_filter",
     "Replay": "replay",
     "ReplayReport": "replay",
@@ -68,11 +77,14 @@ _MODULE_OF = {
     "delays": "queries.delays",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
+    "index": "queries.index",
+    "normalised": "log.text",
     "pack": "formats.pack",
     "problems": "queries.problems",
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
+    "sql": "queries.sql",
     "summarise": "queries.comparison.run_summary",
     "unpack": "formats.pack",
     "verify": "maintenance.verify",
@@ -93,9 +105,12 @@ __all__ = [
     "LiveReplay",
     "Match",
     "NewEvent",
+    "NotJson",
     "Problems",
+    "RealThread",
     "Recorder",
     "RecorderRow",
+    "RecorderThread",
     "RedactionFilter",
     "Replay",
     "ReplayReport",
@@ -109,11 +124,14 @@ __all__ = [
     "delays",
     "export_jsonl",
     "import_jsonl",
+    "index",
+    "normalised",
     "pack",
     "problems",
     "redact",
     "redactor",
     "runtime_env",
+    "sql",
     "summarise",
     "unpack",
     "verify",

@@ -40,6 +40,14 @@ def test_the_examples_of_the_docs_import_from_messager_itself() -> None:
     assert {module for module in found if not module.startswith("messager.compat.")} == {"messager", "messager.mqtt"}
 
 
+def test_the_docs_name_only_public_names_of_the_store() -> None:
+    """`ray` and `testing` are modules of their own: they need packages that the others do not."""
+    texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+    found = {name for text in texts for name in re.findall(r"messager_store\.([\w.]*\w)", text)}
+    public = importlib.import_module("messager_store").__all__
+    assert {name for name in found if name.split(".")[0] not in ("ray", "testing")} <= set(public)
+
+
 def test_redis_py_is_pinned_below_the_next_major_version() -> None:
     """Its transport is reached through a private attribute, which another major version may not have."""
     required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
