@@ -100,8 +100,8 @@ async def small_log(store: Path) -> None:
                     await log.append(
                         writer,
                         [
-                            NewEvent("sent", at, "c", b'{"n": 1}', 1, "b", 0, "id", 7, 3, None, None),
-                            NewEvent("received", at + 1, "d", b"\xff", 2, "a", 3, None, None, None, (1, 1), None),
+                            NewEvent("sent", at, "c", b'{"n": 1}', 1, "b", msg_id="id", duration_ns=7, receivers=3),
+                            NewEvent("received", at + 1, "d", b"\xff", 2, "a", 3, cause=(1, 1)),
                             NewEvent("blocked", at + 2, "c", b"{}", "b", 1),
                             NewEvent("failed", at + 3, "c", b"{}", meta={"outcome": "unknown", "error": "e"}),
                             NewEvent("gap", at + 4, None, b"", meta=heard),

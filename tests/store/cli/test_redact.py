@@ -20,11 +20,11 @@ LINES = [
         "channel": "exps:e:agents:7:agent-chat",
         "from_id": "Alice",
         "to_id": 7,
-        "payload": {"content": "pin 1234"},
+        "payload": {"content": "pin no-1234-x"},
     },
-    {"ts": 2, "kind": "received", "channel": "exps:e:agents:7:agent-chat", "payload": {"content": "pin 1234"}},
+    {"ts": 2, "kind": "received", "channel": "exps:e:agents:7:agent-chat", "payload": {"content": "pin no-1234-x"}},
     {"ts": 3, "channel": "news", "payload": "nothing"},
-    {"ts": 4, "kind": "mark", "meta": {"name": "tick", "fields": {"pin": "1234"}}},
+    {"ts": 4, "kind": "mark", "meta": {"name": "tick", "fields": {"pin": "no-1234-x"}}},
 ]
 
 
@@ -34,7 +34,7 @@ def run(tmp_path: Path, put_imported: PutImported) -> Run:
     return lambda *arguments, **options: messager(*arguments, cwd=tmp_path, **options)
 
 
-REDACT = ("redact", "e1", "--where", "contains=1234", "--why", "asked to")
+REDACT = ("redact", "e1", "--where", "contains=no-1234-x", "--why", "asked to")
 
 
 def rows(run: Run) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def test_redact_says_what_it_did_and_the_other_verbs_show_it(run: Run, tmp_path:
     assert run("verify", "e1").returncode == 0
     old = run("verify", "e1", "--head", head)
     assert old.returncode == 1 and "that was its head before the redaction of" in old.stdout
-    assert b"1234" not in (tmp_path / "messager.db").read_bytes()
+    assert b"no-1234-x" not in (tmp_path / "messager.db").read_bytes()
     again = run("redact", "e1", "--where", "channel=exps:*", "--why", "x", "--yes")
     assert again.returncode == 0 and "nothing to do: 2 events" in again.stdout
     finished = run("redact", "--scrub")
@@ -96,7 +96,7 @@ def test_wrong_uses_of_redact_are_told_in_one_line(run: Run) -> None:
         (("e1", "--where", "kind=sent", "--why", " ", "--yes"), ["--why"]),
         (("no-such", "--where", "kind=sent", "--why", "x", "--yes"), ["no-such"]),
         (("e1", "--scrub"), ["combine it with --store only"]),
-        (("e1", "--where", "contains=1234", "--why", "pin 1234", "--yes"), ["why is kept"]),
+        (("e1", "--where", "contains=no-1234-x", "--why", "pin no-1234-x", "--yes"), ["why is kept"]),
     ]
     for arguments, words in cases:
         one_line(run("redact", *arguments), 2, *words)
@@ -114,10 +114,10 @@ def test_an_export_can_be_made_for_others(run: Run, tmp_path: Path) -> None:
     assert "exported 4 events" in done.stderr and "3 payloads redacted, 1 of them completely" in done.stderr
     assert "read the file before you share it: names in texts" in done.stderr
     text = (tmp_path / "b.jsonl").read_text()
-    assert "1234" not in text and "Alice" not in text and "nothing" not in text
+    assert "no-1234-x" not in text and "Alice" not in text and "nothing" not in text
     assert run("import", "b.jsonl", "--exp", "copy").returncode == 0
     assert run("verify", "copy").returncode == 0
-    assert "1234" in json.dumps(rows(run))
+    assert "no-1234-x" in json.dumps(rows(run))
 
 
 @pytest.mark.parametrize("verb", ["export", "report"])
