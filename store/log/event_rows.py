@@ -5,7 +5,6 @@ Both directions are hot: recording costs a few microseconds an event, and readin
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,10 +14,10 @@ from sqlalchemy import Select, case, func, null, select
 from ..db.codes import KINDS, NO_TEXT, SEQ_BITS, SEQ_MASK
 from ..db.schema import event
 from ..db.statements import Row
-from ..errors import BadEvent, DamagedAttributes
+from ..errors import BadEvent
 from ..json_text import escapes_half, is_no_text
 from . import chain
-from .attributes import ATTRIBUTES, encoder_of
+from .attributes import decode, encoder_of
 from .event import Event, Fields, NewEvent, clear_attributes, fields
 from .names import EventNames
 from .writer import Writer
@@ -31,8 +30,6 @@ _CODE = {kind: code for code, kind in enumerate(KINDS, 1)}
 _KIND = (None, *KINDS)
 _FIXED = fields("kind", "ts", "payload", "flags", "cause")
 _attributes = encoder_of(NewEvent._fields)
-_NAMES = {attribute.key: attribute.name for attribute in ATTRIBUTES}
-_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # half of the time of `json.loads`
 
 Reading = Sequence[Any]
 """A row of `columns`."""
@@ -123,9 +120,7 @@ def unpack(
     `KeyError` for a name that is not known, and `DamagedAttributes`.
     """
     # The fields are set one by one: a call of Event() with its arguments costs as much as everything else here.
-    new, mask, bits, kinds, clear, known, scan = (
-        object.__new__, SEQ_MASK, SEQ_BITS, _KIND, clear_attributes, _NAMES, _scan,
-    )  # fmt: skip
+    new, mask, bits, kinds, clear = object.__new__, SEQ_MASK, SEQ_BITS, _KIND, clear_attributes
     recorder = ordinal = last = 0
     events: list[Event] = []
     add = events.append
@@ -149,19 +144,13 @@ def unpack(
         entry.flags = flags
         clear(entry)
         if attributes is not None:
-            try:
-                values, end = scan(attributes, 0)
-                if end != len(attributes):
-                    raise ValueError
-                for key, value in values.items():
-                    setattr(entry, known[key], value)
-                if entry.cause is not None:
-                    entry.cause = _cause(entry.cause, ordinal, by_uuid)
-                if entry.origin is not None:
-                    uuid, its_seq = entry.origin
-                    entry.origin = uuid, its_seq
-            except (ValueError, TypeError, AttributeError, KeyError, RecursionError, StopIteration):
-                raise DamagedAttributes(attributes) from None
+            for name, value in decode(attributes).items():
+                setattr(entry, name, value)
+            if entry.cause is not None:
+                entry.cause = _cause(entry.cause, ordinal, by_uuid)
+            if entry.origin is not None:
+                uuid, its_seq = entry.origin
+                entry.origin = uuid, its_seq
         add(entry)
     return events
 

@@ -60,13 +60,27 @@ def test_what_no_event_can_have_is_refused(text: str, why: str) -> None:
         checked(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("nonsense", "[]", "5", '{"z":1}', '{"i":5}', '{"a":"x"}', '{"a":true}', '{"a":-1}', '{"d":1e400}'),
+        *('{"r":9223372036854775808}', '{"c":{}}', '{"c":1.5}', '{"c":["u"]}', '{"c":["u","x"]}', '{"c":[1,2]}'),
+        *('{"o":5}', '{"o":["u","x"]}', '{"m":5}', '{"m":["a","b"]}', '{"m":{}}x'),
+    ],
+)
+def test_attributes_of_a_wrong_type_reach_no_reader(text: str) -> None:
+    with pytest.raises(DamagedAttributes):
+        decode(text)
+
+
 async def test_attributes_that_were_changed_in_a_store_are_one_clear_error_and_never_copied(
     log: EventLog, store: str, tmp_path: Path
 ) -> None:
     await filled(log, [sent(1, receivers=1)])
-    sql(store, "UPDATE event SET attributes = 'nonsense'")
-    with pytest.raises(DamagedAttributes, match=r"damaged attributes \('nonsense'\)"):
-        await listed(log.read("e1"))
+    for text in ('{"m":5}', "nonsense"):
+        sql(store, f"UPDATE event SET attributes = '{text}'")
+        with pytest.raises(DamagedAttributes, match="damaged attributes"):
+            await listed(log.read("e1"))
     done = messager("events", "e1", "--json", "--store", store, cwd=tmp_path)
     assert done.returncode != 0 and "nonsense" not in done.stdout
     assert done.stderr.count("\n") == 1 and "damaged attributes" in done.stderr, done.stderr
