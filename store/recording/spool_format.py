@@ -16,6 +16,7 @@ from zlib import crc32
 
 from ..db.codes import SEQ_BITS
 from ..errors import SpoolDamaged
+from ..log.attributes import checked, decode, encoder_of
 from ..log.event import NewEvent
 
 FORMAT = "messager-spool/1"
@@ -23,8 +24,9 @@ EVENT, NOTE = 1, 2
 
 REGISTRATION = "enrolment"
 """Key of the registration in notes."""
-_CAUSE, _ORIGIN = (NewEvent._fields.index(name) - 1 for name in ("cause", "origin"))
-"""Indices in the line of an event, which has all fields but the payload."""
+_FIELDS = ("kind", "ts", "channel", "from_id", "to_id", "flags", "messager", "attributes")
+"""The line of an event: these values, the attributes as text, as in the log."""
+_attributes = encoder_of(NewEvent._fields)
 _FRAME = struct.Struct("<BIII")  # its type, the lengths of its line and its payload, CRC-32 of both
 _CHECK = struct.Struct("<I")  # CRC-32 of the above
 _HEAD_BYTES = _FRAME.size + _CHECK.size
@@ -51,18 +53,23 @@ def frame(what: int, line: bytes, payload: bytes = b"") -> bytes:
 
 
 def event_line(entry: NewEvent) -> bytes:
-    kind, ts, channel, _, *others = entry
-    return json.dumps([kind, ts, channel, *others], default=str).encode()
+    """Return the line of an event. Its cause is the position of an event of the same recorder. Raises `ValueError`."""
+    ordinal, position = entry.cause or (0, None)
+    if ordinal:
+        raise ValueError(f"its cause is an event of recorder {ordinal}")
+    fixed = [getattr(entry, name) for name in _FIELDS[:-1]]
+    return json.dumps([*fixed, _attributes(entry, position)], default=str).encode()
 
 
 def read_event(line: bytes, payload: bytes) -> NewEvent:
-    kind, ts, channel, *others = json.loads(line)
-    entry = NewEvent(kind, ts, channel, payload, *others)
-    return entry._replace(cause=_pair(entry.cause), origin=_pair(entry.origin))
-
-
-def _pair(items: Any) -> Any:
-    return None if items is None else (items[0], items[1])
+    """Return the event of a line."""
+    kind, ts, channel, from_id, to_id, flags, messager, text = json.loads(line)
+    values = decode(text)
+    if (position := values.get("cause")) is not None:
+        values["cause"] = (0, position)
+    if (origin := values.get("origin")) is not None:
+        values["origin"] = tuple(origin)
+    return NewEvent(kind, ts, channel, payload, from_id, to_id, flags, messager, **values)
 
 
 def lost_event(before: list[NewEvent]) -> NewEvent:
@@ -114,12 +121,12 @@ def _fits(line: bytes, what: int) -> bool:
         return False
     if what == NOTE:
         return isinstance(data, dict) and all(fits(data[name]) for name, fits in _NOTED.items() if name in data)
-    if not isinstance(data, list) or len(data) != len(NewEvent._fields) - 1 or not is_number(data[1]):
+    if not isinstance(data, list) or len(data) != len(_FIELDS) or not is_number(data[1]):
         return False
-    cause, origin = data[_CAUSE], data[_ORIGIN]
-    return all(pair is None or (isinstance(pair, list) and len(pair) == 2) for pair in (cause, origin)) and (
-        cause is None or all(map(is_number, cause))
-    )
+    try:
+        return isinstance(checked(data[-1]).get("cause", 0), int)
+    except ValueError:
+        return False
 
 
 def is_number(value: object) -> bool:

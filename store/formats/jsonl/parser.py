@@ -122,8 +122,8 @@ class Parser(InputFile):
     def _next(self) -> dict[str, Any] | None:
         """Return the next line that is not empty, as an object."""
         while line := self._line():
-            self._length = len(line)
-            if line.strip():
+            if not line.isspace():
+                self._length = len(line)
                 return parse_unique(line)
         return None
 
@@ -150,13 +150,16 @@ class Parser(InputFile):
             raise InvalidEntry("meta is not an object")
         if meta and self._length > limits.MOST_META:
             check_meta(meta)
-        bits, ordinal, messager, label, cause = _FEW if data.keys() <= _BASIC_FIELDS else self._rest(data)
+        if data.keys() <= _BASIC_FIELDS:
+            (bits, ordinal, messager, label, cause), attributes = _FEW, (*_NO_ATTRIBUTES, meta)
+        else:
+            (bits, ordinal, messager, label, cause), attributes = self._rest(data), _attributes(data)
         payload = get("payload")
         try:
             wire = payload.encode() if payload.__class__ is str and "payload_base64" not in data else _payload(data)
         except UnicodeEncodeError:
             wire = _payload(data)  # raises the error in words
-        entry = (kind, ts, channel, wire, from_id, to_id, bits, messager, *_attributes(data))
+        entry = (kind, ts, channel, wire, from_id, to_id, bits, messager, *attributes)
         return ordinal, entry, label, cause, self._length
 
     def _channel(self, data: dict[str, Any], kind: str) -> str | None:
@@ -209,6 +212,8 @@ _Rest = tuple[int, int, str | None, int | None, int | None]
 """Flags, recorder, Messager, label, and label of the cause."""
 _FEW: _Rest = (0, 1, None, None, None)
 """The values of these in an event without them."""
+_NO_ATTRIBUTES = (None,) * (len(KEYS) - 1)
+"""The attributes of such an event before its meta, which is the last one."""
 
 
 def _check_parent(parent: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from messager_store import EventLog, NewEvent
 from messager_store.errors import SpoolDamaged
+from messager_store.log.attributes import KEYS
 from messager_store.maintenance.verify import verify
 from messager_store.recording.registration import Registration
 from messager_store.recording.spool import Spool
@@ -97,9 +98,10 @@ async def test_bad_spools_are_refused_before_anything_of_them_is_written_and_sto
 
 def event(**changed: Any) -> bytes:
     """Return the line of an event, with other values."""
-    entry = NewEvent("sent", 5, "c", b"")._asdict() | changed
-    del entry["payload"]
-    return json.dumps(list(entry.values())).encode()
+    stored = {KEYS[name]: changed.pop(name) for name in [*changed] if name in KEYS}
+    line = {"kind": "sent", "ts": 5, "channel": "c", "from_id": None, "to_id": None, "flags": 0, "messager": None}
+    line["attributes"] = json.dumps(stored) if stored else None
+    return json.dumps(list((line | changed).values())).encode()
 
 
 async def test_an_event_of_another_type_is_in_the_log_as_a_gap(log: EventLog, tmp_path: Path) -> None:
@@ -109,6 +111,7 @@ async def test_an_event_of_another_type_is_in_the_log_as_a_gap(log: EventLog, tm
         *(event(origin=origin) for origin in ({"a": 1}, [1], [[], 1], 7)),
         *(event(kind=kind) for kind in (7, None, [])),
         *(event(**{name: {"a": []}}) for name in ("channel", "flags", "msg_id", "receivers", "messager", "arrival")),
+        *(event(attributes=text) for text in (7, [], "nonsense", '{"z": 1}', '{"m": 5}')),
         event(),
     ]
     path = spooled(tmp_path / "spools", log.location, "a")

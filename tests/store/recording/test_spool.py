@@ -29,7 +29,7 @@ def events(number: int = 30) -> list[NewEvent]:
             HOSTILE_IDS[(at + 3) % len(HOSTILE_IDS)],
             at % 4,
             msg_id="m" if at % 2 else None,
-            cause=(1, at) if at % 3 == 0 else None,
+            cause=(0, at) if at % 3 == 1 else None,
             duration_ns=at,
             receivers=at,
             meta={"a": [at, "\ud800"]} if at % 5 == 0 else None,
