@@ -9,6 +9,8 @@ from typing import Any, Literal
 from .msg import Msg, view
 
 Kind = Literal["sent", "received", "blocked", "failed", "gap", "mark"]
+Carrier = Literal["stream", "queue", "call"]
+"""How a message travelled that was not published on a channel."""
 
 
 SUBSCRIBED = "messager.subscribed"
@@ -61,6 +63,8 @@ class MessageRecord:
     that had been fetched when the Messager was called, 0 for none. None if unknown."""
     origin: tuple[str, int] | None = None
     """In a fork, (recorder uuid, seq) of the event of the parent experiment that this one repeats."""
+    carrier: Carrier | None = None
+    """How the message travelled; None for a channel."""
 
     @property
     def msg(self) -> Msg:

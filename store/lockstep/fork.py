@@ -36,6 +36,7 @@ from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.lineage import COMPLETE, PREFIX, REPEATING, STOPPED, create_fork
 from ..log.match import Match
+from ..replay.carriers import publish_as
 from ..replay.flow_control import FlowControl
 from ..replay.guard import Guard
 from ..replay.report import ReplayReport
@@ -389,7 +390,7 @@ class Fork:
             await flow.spend(part)
             guard.refuse_copies(batch[begin:end], part)
             how = [self._delivery_meta(entry) for entry in batch[begin:end]]
-            results = await self._broker.publish_as(part, how)
+            results = await publish_as(self._broker, batch[begin:end], part, how)
             failed = next((result for result in results if isinstance(result, Exception)), None)
             if failed is not None:
                 raise ReplayFailed(f"a recorded message could not be published: {failed}")

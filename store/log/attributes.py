@@ -12,7 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring
 from operator import index, itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
+
+from messager.record import Carrier
 
 from .. import json_text, limits
 from ..db.codes import SEQ_BITS
@@ -66,6 +68,12 @@ def _reference(value: Any) -> str:
     return _elsewhere(value) if isinstance(value, list | tuple) else str(_seq(value))
 
 
+def _carrier(value: Any) -> str:
+    if value not in get_args(Carrier):
+        raise ValueError(f"{value!r:.50} is none of {', '.join(get_args(Carrier))}")
+    return f'"{value}"'
+
+
 def _object(value: Any) -> str:
     if not isinstance(value, Mapping):
         raise ValueError("it is not a JSON object")
@@ -97,6 +105,7 @@ ATTRIBUTES = (
     Attribute("receivers", "r", (int,), _number_to((1 << 31) - 1)),
     Attribute("arrival", "a", (int,), _number_to(_INT64 - 1)),
     Attribute("origin", "o", (list,), _elsewhere, None),
+    Attribute("carrier", "t", (str,), _carrier, "text"),
     Attribute("meta", "m", (dict,), _object, None),
 )
 KEYS = {attribute.name: attribute.key for attribute in ATTRIBUTES}

@@ -63,6 +63,8 @@ class NewEvent(NamedTuple):
     arrival: int | None = None
     origin: tuple[str, int] | None = None
     """(recorder uuid, seq) of the event of the parent experiment that this one repeats in a fork."""
+    carrier: str | None = None
+    """How the message travelled: stream, queue or call; None for a channel."""
     meta: dict[str, Any] | None = None
 
 
@@ -112,6 +114,8 @@ class Event:
     Messager had handed over when `send_message` was called, 0 for none."""
     origin: tuple[str, int] | None = None
     """(recorder uuid, seq) of the event of the parent experiment that this one repeats in a fork."""
+    carrier: str | None = None
+    """How the message travelled: stream, queue or call; None for a channel."""
     meta: dict[str, Any] | None = None
 
     @property
@@ -152,7 +156,7 @@ class Event:
 def clear_attributes(entry: Event) -> None:
     """Set the attributes of an event that is being made to None."""
     entry.msg_id = entry.cause = entry.duration_ns = entry.receivers = entry.arrival = entry.origin = None
-    entry.meta = None
+    entry.carrier = entry.meta = None
 
 
 def recorded(new: Fields, recorder: int, seq: int, cause: tuple[int, int] | None) -> Event:

@@ -24,6 +24,7 @@ from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
 from ..log.selection import Filters, Selection, selection_of
+from .carriers import publish_as
 from .clock import Rate, ReplayClock, Timeline, checked_rate, checked_speed
 from .control import Control, Sought, Target
 from .coverage import Coverage
@@ -336,7 +337,7 @@ class Replay:
         if report.requested_speed is not None and not self.clock.paused:
             for due in dues or ():
                 report.lag.add(self.clock.overdue(due))
-        results = await self._broker.publish_as(wire, [plan.delivery_meta(entry) for entry in batch])
+        results = await publish_as(self._broker, batch, wire, [plan.delivery_meta(entry) for entry in batch])
         self._flow.spent(wire, results)
         lost = report.count(batch, wire, results)
         if lost is not None:

@@ -20,6 +20,7 @@ from ..log.messages import Sources, last_messages, message_count, message_pages,
 from ..log.reading import pages
 from ..log.selection import Selection
 from ..log.span import Span
+from .carriers import carrier_fault
 from .flow_control import Message
 
 
@@ -103,7 +104,8 @@ class Plan:
         async for page in self.pages():
             for entry in page:
                 wire, payload = self.message(entry)
-                yield channels.decode(wire), entry, kind.publish_fault(wire, len(payload))
+                fault = carrier_fault(entry) or kind.publish_fault(wire, len(payload))
+                yield channels.decode(wire), entry, fault
 
     async def published_channels(self) -> list[bytes]:
         """Return the channels that the replay may publish on, sorted. Only channel patterns restrict them."""

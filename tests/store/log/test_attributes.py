@@ -19,6 +19,7 @@ WHOLE = {
     "cause": ["a" * 32, 7],
     "arrival": 0,
     "origin": ["b" * 32, 1],
+    "carrier": "queue",
     "meta": {"name": "ü"},
 }
 
@@ -51,6 +52,7 @@ async def test_an_event_has_a_field_for_each_attribute_also_if_it_has_none_of_th
         ('{"o":["b"]}', "origin"),
         ('{"m":[]}', "meta: it is not a JSON object"),
         ('{"d":9223372036854775808}', "duration_ns: 9223372036854775808 is not between 0"),
+        ('{"t":"letter"}', "carrier: 'letter' is none of stream, queue, call"),
         ('{"r":-1}', "receivers: -1 is not between"),
         ('{"r":true}', "receivers: True is not an integer"),
     ],

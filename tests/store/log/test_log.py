@@ -102,6 +102,7 @@ ANY_EVENT = st.builds(
     meta=st.none() | st.dictionaries(st.text(max_size=5), INT64 | st.text(st.characters(), max_size=10), max_size=3),
     messager=st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
     arrival=st.none() | st.sampled_from([0, 7, 2**63 - 1]),
+    carrier=st.sampled_from([None, "stream", "queue", "call"]),
     origin=st.none() | st.tuples(st.text("0123456789abcdef", min_size=1, max_size=40), st.integers(1, 2**40 - 1)),
 )
 
@@ -122,7 +123,7 @@ def facts(event: Event | NewEvent) -> tuple[Any, ...]:
     """Return the fields of an event without its numbers."""
     ids = (event.from_id, type(event.from_id), event.to_id, type(event.to_id))
     body = (event.msg_id, event.duration_ns, event.receivers, event.cause, event.meta)
-    schedule = (event.messager, event.arrival, event.origin)
+    schedule = (event.messager, event.arrival, event.origin, event.carrier)
     return (event.kind, event.ts, event.channel, event.payload, *ids, *body, *schedule)
 
 

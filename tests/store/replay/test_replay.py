@@ -366,6 +366,21 @@ async def test_the_view_message_has_the_messages_that_a_replay_publishes(log: Ev
     assert chosen[0] == chosen[1] and 20 < len(chosen[0]) < 240
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_a_message_that_did_not_travel_on_a_channel_is_refused(log: EventLog, dry_run: bool) -> None:
+    carriers = (None, "stream", None, "queue")
+    await filled(log, [NewEvent("sent", at, f"c{at}", b"x", carrier=carrier) for at, carrier in enumerate(carriers)])
+    broker = MemoryBroker()
+    heard = broker.pubsub()
+    await heard.psubscribe("*")
+    report = await Replay(log, "e1", broker, speed="max", dry_run=dry_run).run()
+    assert [(one.channel, one.outcome) for one in report.failures] == [("c1", "refused"), ("c3", "refused")]
+    assert "travelled through a stream" in report.failures[0].reason
+    assert (report.planned, report.failed, report.published) == (4, 2, 0 if dry_run else 2)
+    arrived = [await heard.get_message(timeout=1) for _ in range(report.published)]
+    assert [message and message["channel"] for message in arrived] == [b"c0", b"c2"][: report.published]
+
+
 @pytest.mark.parametrize("kind", ["gap", "mark"])
 def test_what_was_never_on_the_wire_is_not_replayed(kind: str) -> None:
     with pytest.raises(StoreError, match="never on the wire"):
