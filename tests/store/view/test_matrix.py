@@ -100,6 +100,7 @@ async def test_a_cell_opens_its_dialogue_and_is_marked_when_one_returns_and_a_he
     await expect(page.locator(".chosen")).to_have_text(["14", "8"])
     await expect(page.get_by_role("grid").locator("tbody tr:last-child > :last-child")).to_have_text("100")
     await go(page, "view=matrix")
+    await expect(page.locator(".chosen")).to_have_count(0)  # drawn anew, without the dialogue
     await page.get_by_role("rowheader", name="smith: ").click()
     await opens(page, {"view": ["read"], "agent": ['"smith"']})
 
