@@ -88,9 +88,14 @@ def conclusion(rows: dict[str, Row], given: argparse.Namespace) -> Iterator[str]
         f"values. Seed {given.seed}."
     )
     for name, row in broken.items():
-        yield f"BROKEN {name}: {'; '.join(row.problems) or 'a count above is not zero, or nothing was tried'}"
+        yield f"BROKEN {name}: {reason(row)}"
         long = " --long" if given.long else ""
         yield f"    to repeat it: python -m tests.faults{long} --only {name} --seed {given.seed}"
+
+
+def reason(row: Row) -> str:
+    """Return why the promise of a row is broken."""
+    return "; ".join(row.problems) or "a count above is not zero, or nothing was tried"
 
 
 def main() -> int:
@@ -119,6 +124,8 @@ def main() -> int:
             if len(names) > 1:
                 result = "kept  " if row.kept else "BROKEN"
                 errors.print(f"{len(rows):>3} of {len(names)}  {result}  {making[future]}  {row.seconds:.0f} s")
+                if not row.kept:
+                    errors.print(f"    {reason(row)}", markup=False)
     rows = {name: rows[name] for name in names}
     if given.json:
         print(json.dumps({"seed": given.seed, "rows": {name: row.as_dict() for name, row in rows.items()}}, indent=2))
