@@ -42,6 +42,9 @@ async def stepped(run: Run, row: Row) -> None:
                     ahead=AHEAD[(session + number) % len(AHEAD)],
                 )
                 await worker.heard("sent", 50)
+                await worker.heard(
+                    "durable", 1
+                )  # until then, only `started_at`, of another clock, tells what is missing
                 await asyncio.sleep(run.dice.uniform(0, LONGEST))
                 await (worker.kill() if session == SESSIONS - 1 else worker.stop())
                 lasted = time.monotonic_ns() - began

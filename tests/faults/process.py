@@ -16,7 +16,7 @@ from tests.support import forks
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 """Seconds to wait for a line of a process, or for its end."""
 
 

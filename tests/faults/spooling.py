@@ -90,13 +90,13 @@ async def _away(run: Run, row: Row, break_: Any, seconds: float, **options: Any)
                 await asyncio.sleep(run.dice.uniform(0.05, BEFORE))
                 with break_(store, workers):
                     await asyncio.sleep(seconds * run.dice.uniform(0.8, 1.2))
+                    for worker in workers:  # a busy machine takes longer until both have noticed
+                        await worker.heard("away")
                 await asyncio.sleep(run.dice.uniform(0, BEFORE))
                 for worker in workers:
                     await worker.stop()
                 await witness.caught_up()
             row.tried += 1
-            if not all(worker.said["away"] for worker in workers):
-                row.problem(f"away-{number}: not every recorder noticed the outage, so the row proves nothing")
             for durability, worker in zip(DURABILITIES, workers, strict=True):
                 await judge_away(row, store, durability, worker, witness.saw)
             if (folder / "spool").exists():
