@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 from zlib import crc32
 
 from ..db.codes import SEQ_BITS
-from ..errors import SpoolDamaged
-from ..log.attributes import checked, decode, encoder_of
+from ..errors import DamagedAttributes, SpoolDamaged
+from ..log.attributes import decode, encoder_of
 from ..log.event import NewEvent
 
 FORMAT = "messager-spool/1"
@@ -124,8 +124,8 @@ def _fits(line: bytes, what: int) -> bool:
     if not isinstance(data, list) or len(data) != len(_FIELDS) or not is_number(data[1]):
         return False
     try:
-        return isinstance(checked(data[-1]).get("cause", 0), int)
-    except ValueError:
+        return isinstance(decode(data[-1]).get("cause", 0), int)
+    except DamagedAttributes:
         return False
 
 

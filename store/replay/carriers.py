@@ -23,10 +23,10 @@ async def publish_as(
     broker: Broker, entries: Sequence[Event], wire: Sequence[Message], how: Sequence[Mapping[str, Any] | None]
 ) -> list[int | PublishError | None]:
     """Publish messages as `Broker.publish_as` does; those that travelled otherwise are refused in their result."""
+    if not any(entry.carrier for entry in entries):
+        return await broker.publish_as(wire, how)
     faults = [carrier_fault(entry) for entry in entries]
     kept = [at for at, fault in enumerate(faults) if fault is None]
-    if len(kept) == len(faults):
-        return await broker.publish_as(wire, how)
     answers = await broker.publish_as([wire[at] for at in kept], [how[at] for at in kept]) if kept else []
     found: list[int | PublishError | None] = [
         None if fault is None else PublishError(fault, "not_sent", refused=True) for fault in faults

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--rows",
     type=Whole(min=1),
     metavar="N",
-    help="At most N rows; the others become one.  [default: 20 in a table, all in order of time]",
+    help="At most N rows; a table adds up the others.  [default: 20 in a table, all in order of time]",
 )
 @store_option
 @output_options

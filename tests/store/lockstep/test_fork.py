@@ -10,7 +10,7 @@ import pytest
 from messager import MemoryBroker, Messager, MessageRecord
 from messager.brokers import Broker, OutputLimits
 from messager_store import Event, EventLog, LiveReplay, NewEvent, Recorder
-from messager_store.errors import ReplayRefused, StoreError
+from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.log.event import Cursor
 from messager_store.log.lineage import parent_of
 from messager_store.log.match import Match
@@ -463,3 +463,10 @@ async def test_a_fork_delivers_as_a_replay_does(log: EventLog) -> None:
     async with fork(log, at=None, live=None, broker=Retaining()) as forked:
         await forked.run()
     assert told[:3] == told[3:] == [{"qos": 1}, {"qos": 0}, {"qos": 1, "retained": True}]
+
+
+async def test_a_fork_publishes_nothing_that_did_not_travel_on_a_channel(log: EventLog) -> None:
+    await filled(log, [sent(1, b"x", "a"), sent(2, b"y", "b", carrier="stream")], "exp-1")
+    async with fork(log, at=None, live=None, broker=MemoryBroker()) as forked:
+        with pytest.raises(ReplayFailed, match="travelled through a stream"):
+            await forked.run()
