@@ -74,14 +74,14 @@ class Chain:
         ts: int,
         kind: int,
         flags: int,
-        names: chain.Names,
+        names: bytes,
         attributes: str | None,
         payload: bytes,
     ) -> None:
-        """Add the next event of the batch; `names` are those of `chain.names`."""
+        """Add the next event of the batch; `names` are the results of `chain.name`, joined."""
         seq = self.last_seq + 1
         try:
-            encoded = chain.encode_event(seq, ts, kind, flags, *names, attributes, payload)
+            encoded = chain.encode_event(seq, ts, kind, flags, names, attributes, payload)
         except WRONG_TYPE:
             raise self._unreadable(seq) from None
         self._waiting.append(encoded)

@@ -20,21 +20,16 @@ from zlib import crc32
 if TYPE_CHECKING:
     from ..experiments.records import RecorderRow
 
-_HEAD = struct.Struct("<qqBBiiiiiq")
+_HEAD = struct.Struct("<qqBBiq")
+_LENGTH = struct.Struct("<i")
+NO_NAME = _LENGTH.pack(-1)
+"""The result of `name` for None."""
 _BATCH = struct.Struct("<qqqqqq")
-Names = tuple[tuple[int, int, int, int], bytes]
-"""The lengths of a channel, a sender, a recipient and a Messager (-1 for none), and the four of them joined."""
 
 
-def names(channel: bytes | None, from_id: bytes | None, to_id: bytes | None, messager: bytes | None = None) -> Names:
-    """Return names in the form that `encode_event` takes. The result can be reused for events with the same names."""
-    lengths = (
-        -1 if channel is None else len(channel),
-        -1 if from_id is None else len(from_id),
-        -1 if to_id is None else len(to_id),
-        -1 if messager is None else len(messager),
-    )
-    return lengths, (channel or b"") + (from_id or b"") + (to_id or b"") + (messager or b"")
+def name(value: bytes | None) -> bytes:
+    """Return a name as encodings contain it: its length (-1 for None), then the name."""
+    return NO_NAME if value is None else _LENGTH.pack(len(value)) + value
 
 
 def encode_event(
@@ -42,19 +37,19 @@ def encode_event(
     ts: int,
     kind: int,
     flags: int,
-    lengths: tuple[int, int, int, int],
-    joined: bytes,
+    names: bytes,
     attributes: str | None,
     payload: bytes,
 ) -> bytes:
     """Return the encoding of an event.
 
-    The lengths come first, so that no two events have the same encoding. Raises `struct.error` for a number that is
-    not an int64.
+    `names` are the results of `name` for its channel, sender, recipient and Messager, joined. Each part is preceded by
+    its length, so that no two events have the same encoding. Raises `struct.error` for a number that is not an int64.
     """
-    text = b"" if attributes is None else attributes.encode("utf-8", "surrogatepass")
-    of_text = -1 if attributes is None else len(text)
-    return b"".join((_HEAD.pack(seq, ts, kind, flags, *lengths, of_text, len(payload)), joined, text, payload))
+    if attributes is None:
+        return b"".join((_HEAD.pack(seq, ts, kind, flags, -1, len(payload)), names, payload))
+    text = attributes.encode("utf-8", "surrogatepass")
+    return b"".join((_HEAD.pack(seq, ts, kind, flags, len(text), len(payload)), names, text, payload))
 
 
 class BatchDigest:

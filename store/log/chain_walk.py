@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain as chained
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
@@ -85,26 +86,13 @@ class ChainEvent(NamedTuple):
         return self.id & SEQ_MASK
 
 
-class Names(NamedTuple):
-    """The names of an event. The first two fields are those of `chain.names`, None if a value has a wrong type."""
-
-    lengths: Any
-    joined: Any
-    channel: bytes | None
-    sender: bytes | None
-    recipient: bytes | None
-    messager: bytes | None
-    strange: bool
-
-
 _FIELDS = (
     *("id", "experiment_id", "channel_id", "from_id", "to_id", "messager_id"),
     *("ts", "kind", "flags", "attributes", "payload"),
 )
 """The columns of a row of `_EVENTS`, in order."""
-_key = itemgetter(slice(1, 6))
-"""What the names of a row depend on."""
-_KINDS_OF_NAME = (CHANNEL, AGENT, AGENT, MESSAGER)
+names_of = itemgetter(slice(2, 6))
+"""The ids of the names of a row of `_EVENTS`."""
 _PAYLOAD = _FIELDS.index("payload")
 id_of, experiment_of, ts_of, kind_of, flags_of, payload_of = (
     itemgetter(_FIELDS.index(name)) for name in ("id", "experiment_id", "ts", "kind", "flags", "payload")
@@ -171,77 +159,74 @@ class _OfTransaction:
         return list(await self._connection.execute(text(sql)))
 
 
-class Source:
-    """The log of one store, and the names that were read from it."""
+class Names:
+    """Names by id, with their encodings by kind; those of another experiment, or of no kind, have no encoding."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, experiment_id: int) -> None:
+        self.values: dict[Any, bytes | None] = {None: None}
+        self.channels, self.agents, self.messagers = ({None: chain.NO_NAME} for _ in range(3))
+        self.size = 0
+        """Their bytes."""
+        self._experiment_id = experiment_id
+        self._by_kind: dict[int, dict[Any, bytes]] = {
+            CHANNEL: self.channels,
+            AGENT: self.agents,
+            MESSAGER: self.messagers,
+        }
+
+    def add(self, number: int, what: int, experiment_id: int, value: bytes) -> None:
+        """Add a row of the table `name`."""
+        self.values[number] = value
+        if experiment_id == self._experiment_id and what in self._by_kind and isinstance(value, bytes):
+            self._by_kind[what][number] = chain.name(value)
+            self.size += len(value)
+
+
+class Source:
+    """The events of one experiment, and the names that were read for them."""
+
+    def __init__(self, connection: Connection, experiment_id: int) -> None:
         self.connection = connection
-        self.together: dict[tuple[Any, ...], Names] = {}
-        """By experiment and the ids of the names."""
+        self.names = Names(experiment_id)
         self.kinds: dict[int, int] = {}
         """The kind of each name that was read, by its id."""
-        self._bytes = 0
+        self._experiment_id = experiment_id
 
     async def load(self, rows: Sequence[Any]) -> None:
         """Fetch the names of rows that are not known yet."""
-        wanted = set(map(_key, rows))
-        if len(self.together) > MOST_NAMES or self._bytes > MOST_NAME_BYTES:
-            self.together.clear()
-            self._bytes = 0
-        missing = wanted - self.together.keys()
-        ids = sorted({number for key in missing for number in key[1:] if type(number) is int})
-        known: dict[Any, tuple[Any, Any, Any]] = {}
+        if len(self.names.values) > MOST_NAMES or self.names.size > MOST_NAME_BYTES:
+            self.names = Names(self._experiment_id)  # pages that were read before keep theirs
+        missing = set(chained.from_iterable(map(names_of, rows))) - self.names.values.keys()
+        ids = sorted(number for number in missing if type(number) is int)
         for at in range(0, len(ids), LOOKUP):
             listed = ", ".join(map(str, ids[at : at + LOOKUP]))
             query = f"SELECT id, what, experiment_id, value FROM name WHERE id IN ({listed})"
             for number, what, of, value in await self.connection.run(query):
-                known[number] = what, of, value
+                self.names.add(number, what, of, value)
                 self.kinds[number] = what
-        for key in missing:
-            self.together[key] = found = _together(key, known)
-            self._bytes += len(found.joined or b"")
 
 
-def _together(key: tuple[Any, ...], known: dict[Any, tuple[Any, Any, Any]]) -> Names:
-    """Return the names of an event; `known` are (what, experiment, value) by id."""
-    experiment_id, *numbers = key
-    values: list[Any] = []
-    strange = False
-    for number, kind in zip(numbers, _KINDS_OF_NAME, strict=True):
-        what, of, value = known.get(number, (None, None, None))
-        values.append(value)
-        strange |= number is not None and (what != kind or of != experiment_id)
-    try:
-        lengths, joined = chain.names(*values)
-    except WRONG_TYPE:
-        lengths = joined = None  # type: ignore[assignment]
-    channel, sender, recipient, messager = values
-    return Names(lengths, joined, channel, sender, recipient, messager, strange)
-
-
-def fetch_from(database: Database) -> Source:
+def fetch_from(database: Database, experiment_id: int) -> Source:
     """Return a source that reads each page in a transaction of its own."""
-    return Source(_OfStore(database))
+    return Source(_OfStore(database), experiment_id)
 
 
-def fetch_within(connection: AsyncConnection) -> Source:
+def fetch_within(connection: AsyncConnection, experiment_id: int) -> Source:
     """Return a source that reads within the transaction of a connection."""
-    return Source(_OfTransaction(connection))
+    return Source(_OfTransaction(connection), experiment_id)
 
 
 class WalkedPage:
     """Events of one batch, in order of seq."""
 
-    __slots__ = ("_names", "readable", "rows", "strange")
+    __slots__ = ("names", "readable", "rows")
 
-    def __init__(self, rows: Sequence[Any], names: dict[tuple[Any, ...], Names]) -> None:
+    def __init__(self, rows: Sequence[Any], names: Names) -> None:
         self.rows = rows
         """Their rows; `ts_of` and the like give a column."""
-        self._names = names
-        self.strange = False
-        """True if a name is missing, belongs to another experiment, or is of another kind."""
+        self.names = names
         self.readable = True
-        """False if a value has a wrong type."""
+        """False if a value has a wrong type, or a name is missing, of another experiment, or of another kind."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -254,34 +239,26 @@ class WalkedPage:
             return range(first, last + 1)
         return [id_of(row) & SEQ_MASK for row in self.rows]
 
-    def with_names(self) -> Iterator[tuple[Any, Names]]:
-        """Yield each row with its names."""
-        return ((row, self._names[_key(row)]) for row in self.rows)
-
     def entries(self) -> list[ChainEvent]:
         """Return the events by their fields."""
-        found = []
-        for row, of in self.with_names():
-            number, experiment_id, _, from_id, to_id, _, ts, kind, flags, attributes, payload = row
-            found.append(
-                ChainEvent(
-                    *(number, experiment_id, ts, kind, flags, of.channel, of.sender, of.recipient, of.messager),
-                    *(attributes, payload, from_id, to_id, of.strange),
-                )
-            )
+        names, found = self.names, []
+        for number, of, channel, sender, recipient, messager, ts, kind, flags, attributes, payload in self.rows:
+            known = channel in names.channels and sender in names.agents
+            known = known and recipient in names.agents and messager in names.messagers
+            values = map(names.values.get, (channel, sender, recipient, messager))
+            fields = (number, of, ts, kind, flags, *values, attributes, payload, sender, recipient, not known)
+            found.append(ChainEvent._make(fields))
         return found
 
     def encoded(self) -> list[bytes]:
-        """Return the encoding of each event, and set `strange`. Raises one of `WRONG_TYPE`."""
+        """Return the encoding of each event. Raises one of `WRONG_TYPE`, and `KeyError` for a name without one."""
         encode, mask = chain.encode_event, SEQ_MASK
+        channels, agents, messagers = self.names.channels, self.names.agents, self.names.messagers
         found: list[bytes] = []
         add = found.append
-        strange = False
-        for (number, _, _, _, _, _, ts, kind, flags, attributes, payload), of in self.with_names():
-            if of.strange:
-                strange = True
-            add(encode(number & mask, ts, kind, flags, of.lengths, of.joined, attributes, payload))
-        self.strange = strange
+        for number, _, channel, sender, recipient, messager, ts, kind, flags, attributes, payload in self.rows:
+            names = channels[channel] + agents[sender] + agents[recipient] + messagers[messager]
+            add(encode(number & mask, ts, kind, flags, names, attributes, payload))
         return found
 
 
@@ -309,7 +286,7 @@ class WalkedBatch:
         while seq < end:
             rows, seq = await self._reader.take(seq, end, max(end, self._until))
             async for part in self._reader.whole(rows):
-                page = WalkedPage(part, self._reader.source.together)
+                page = WalkedPage(part, self._reader.source.names)
                 self._hash(page)
                 yield page
 
@@ -323,7 +300,7 @@ class WalkedBatch:
         try:
             self.digest.extend(page.encoded())
             return
-        except WRONG_TYPE:
+        except (KeyError, *WRONG_TYPE):
             page.readable = False
         for entry in page.entries():
             try:
@@ -417,5 +394,5 @@ def _ends(rows: list[BatchRow]) -> list[int]:
 
 def encode(entry: ChainEvent) -> bytes:
     """Return an event's encoding. Raises one of `WRONG_TYPE`."""
-    names = chain.names(entry.channel, entry.sender, entry.recipient, entry.messager)
-    return chain.encode_event(entry.seq, entry.ts, entry.kind, entry.flags, *names, entry.attributes, entry.payload)
+    names = b"".join(map(chain.name, (entry.channel, entry.sender, entry.recipient, entry.messager)))
+    return chain.encode_event(entry.seq, entry.ts, entry.kind, entry.flags, names, entry.attributes, entry.payload)

@@ -63,7 +63,7 @@ def pack(
                 uuid = uuids[cause[0]]
                 cause = cause[1] if uuid is None else (uuid, cause[1])
             attributes = _attributes(new, cause)
-            encoded.append(encode(seq, ts, code, flags, of.lengths, of.joined, attributes, payload))
+            encoded.append(encode(seq, ts, code, flags, of.encoded, attributes, payload))
         except Exception as error:  # of any kind: one bad event must not stop the events behind it
             reason = "a number does not fit into 64 bits" if isinstance(error, struct.error) else str(error)
             raise BadEvent(at + seq - first, f"a {kind} event of ts {ts} cannot be kept: {reason}") from None

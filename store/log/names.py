@@ -81,8 +81,8 @@ class EventNames(NamedTuple):
     from_id: int | None
     to_id: int | None
     messager_id: int | None
-    lengths: tuple[int, int, int, int]
-    joined: bytes
+    encoded: bytes
+    """The results of `chain.name`, joined."""
 
 
 class NameWriter:
@@ -151,8 +151,7 @@ class NameWriter:
         channel, from_id, to_id, messager = _NAMED(event)
         ids = (None if value is None else self._ids[what, value] for what, value in names)
         channel_id, sender, recipient, by = ids
-        joined = chain.names(*(value for _, value in names))
-        found = EventNames(channel_id, sender, recipient, by, *joined)
+        found = EventNames(channel_id, sender, recipient, by, b"".join(chain.name(value) for _, value in names))
         if from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE:  # 1 == True, for example
             if len(self._together) >= _MAX_TOGETHER:
                 self._together.clear()

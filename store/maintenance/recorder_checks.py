@@ -119,7 +119,6 @@ def _is_plain(batch: ReadBatch, page: WalkedPage, redactions: RedactionCheck) ->
     rows = page.rows
     return (
         page.readable
-        and not page.strange
         and {*map(experiment_of, rows)} == {batch.recorder.of.id}
         and not redactions.rows
         and not any(flags & REDACTED for flags in {*map(flags_of, rows)})

@@ -123,7 +123,7 @@ async def _verify(
         if progress is not None:
             progress(verdict.events + checked, total)
 
-    source, times = fetch_from(database), {row.id: array("q") for row in recorders}
+    source, times = fetch_from(database, of.id), {row.id: array("q") for row in recorders}
     for row in recorders:
         try:
             await check_recorder(source, of, row, subject.redactions, verdict, times[row.id], tell)

@@ -69,7 +69,7 @@ class Blanking:
         after, old = await self._start(connection, row)
         new, removed = old, 0
         links: list[dict[str, Any]] = []
-        async for walked in walk(fetch_within(connection), row.id, after=after):
+        async for walked in walk(fetch_within(connection, self.of.id), row.id, after=after):
             part = walked.row
             if walked.link(old) != part.chain_hash:
                 raise chain_broken(self.location, self.of, row, part.first_seq)

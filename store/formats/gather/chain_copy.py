@@ -59,7 +59,7 @@ class ChainCopy:
             self._progress(await self._loader.flush(advance))
 
         try:
-            source = fetch_from(self._part.database)
+            source = fetch_from(self._part.database, self._part.id)
             async for walked in walk(source, row.id, after=before["last_seq"], last=row.last_seq):
                 if self._loader.is_full:
                     await flush({})

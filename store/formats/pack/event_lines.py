@@ -16,14 +16,17 @@ class EventLines:
     """Writes events as `json.dumps` would write an object of their fields; most of a line is the same for many."""
 
     def __init__(self) -> None:
-        self._names: dict[Names, str] = {}
+        self._names: dict[Any, str] = {}
+        """The fields of names, by their ids."""
 
     def of(self, page: WalkedPage) -> list[str]:
         """Return the lines of a page whose values have the right types, without line feeds."""
         lines = []
-        for (_, _, _, _, _, _, ts, kind, flags, attributes, payload), of in page.with_names():
-            names = self._names.get(of)
-            line = f'{{"ts": {ts}, "kind": "{KINDS[kind - 1]}"{self._add(of) if names is None else names}'
+        for _, _, *ids, ts, kind, flags, attributes, payload in page.rows:
+            names = self._names.get(of := tuple(ids))
+            if names is None:
+                names = self._add(of, page.names)
+            line = f'{{"ts": {ts}, "kind": "{KINDS[kind - 1]}"{names}'
             if flags:
                 line += f', "flags": {flags}'
             if attributes is not None:
@@ -34,19 +37,14 @@ class EventLines:
                 lines.append(f'{line}, "payload_base64": "{base64.b64encode(payload).decode()}"}}')
         return lines
 
-    def _add(self, of: Names) -> str:
-        """Return the fields of an event's names."""
+    def _add(self, ids: tuple[Any, ...], names: Names) -> str:
+        """Return the fields of names given by their ids."""
         fields: dict[str, Any] = {}
-        for key, value in (
-            ("channel", of.channel),
-            ("from_id", of.sender),
-            ("to_id", of.recipient),
-            ("messager", of.messager),
-        ):
-            if value is not None:
+        for key, number in zip(("channel", "from_id", "to_id", "messager"), ids, strict=True):
+            if (value := names.values.get(number)) is not None:
                 fields |= bytes_field(key, value)
         if len(self._names) >= MOST_NAMES:
             self._names.clear()
         text = json.dumps(fields, ensure_ascii=False)[1:-1]
-        self._names[of] = found = f", {text}" if text else ""
+        self._names[ids] = found = f", {text}" if text else ""
         return found

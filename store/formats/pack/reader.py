@@ -263,7 +263,7 @@ class _Events:
 
     def __init__(self, loading: HiddenExperiment) -> None:
         self._loading = loading
-        self._names: dict[_Key, tuple[chain.Names, list[tuple[int, bytes] | None], bool]] = {}
+        self._names: dict[_Key, tuple[bytes, list[tuple[int, bytes] | None], bool]] = {}
         """Checked names, by the texts in a line: for the chain and for the row, and True if there is a channel."""
         self._bytes = 0
 
@@ -296,16 +296,14 @@ class _Events:
         sealed.add(ts, code, flags, of, attributes, wire)
         return [None, self._loading.of.id, ts, code, *names, flags, attributes, wire]
 
-    def _checked_names(
-        self, data: dict[str, Any], key: _Key
-    ) -> tuple[chain.Names, list[tuple[int, bytes] | None], bool]:
+    def _checked_names(self, data: dict[str, Any], key: _Key) -> tuple[bytes, list[tuple[int, bytes] | None], bool]:
         channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
         for agent in (sender, recipient):
             if agent is not None and not self._loading.loader.knows(agent):
                 _check_id(agent)
         by = text_of(data, "messager")
         messager = None if by is None else by.encode()
-        of = chain.names(channel, sender, recipient, messager)
+        of = b"".join(map(chain.name, (channel, sender, recipient, messager)))
         kinds = ((CHANNEL, channel), (AGENT, sender), (AGENT, recipient), (MESSAGER, messager))
         found = of, [None if value is None else (what, value) for what, value in kinds], channel is not None
         if _BASE64_NAMES.isdisjoint(data):
@@ -313,7 +311,7 @@ class _Events:
                 self._names.clear()
                 self._bytes = 0
             self._names[key] = found
-            self._bytes += len(of[1])
+            self._bytes += len(of)
         return found
 
     def _rest(self, data: dict[str, Any]) -> tuple[bytes, int, str | None]:

@@ -82,7 +82,7 @@ async def pack(
     taken = await _snapshot(log.database, of, alive)
     total = sum(row["last_seq"] for row in taken.recorders)
     done = 0
-    source = fetch_from(log.database)
+    source = fetch_from(log.database, of.id)
     with open_output(path) as file:
         out = _Lines(file)
         try:
