@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,18 @@ from typing import IO, TypeVar
 from .errors import StoreError
 
 T = TypeVar("T")
+
+
+def kill(process: asyncio.subprocess.Process) -> None:
+    """Kill a process of asyncio, unless it has ended.
+
+    `Process.kill` reads the exit code of one that ended in this moment. asyncio, which is to read it, then prints a
+    warning and reports 255.
+    """
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
 
 _NEEDED = "this is done by a process of its own"
 

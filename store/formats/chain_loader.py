@@ -7,16 +7,16 @@ hidden until it is complete, `formats/gather/chain_copy.py` behind what the stor
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.codes import AGENT, KINDS, SEQ_BITS
+from ..db.codes import AGENT, CHANNEL, KINDS, MESSAGER, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
 from ..db.schema import batch, event
-from ..db.statements import EVENT_COLUMNS
 from ..experiments.seal import seal_of
 from ..log import chain
 from ..log.chain_counters import COUNTED, Counters
@@ -30,8 +30,7 @@ FLUSH_BYTES = 8 * 1024 * 1024
 MOST_BATCH_EVENTS = 1_000_000
 _TOGETHER_BYTES = 256 * 1024
 """Bytes of events that are hashed together."""
-_NAMES = tuple(map(EVENT_COLUMNS.index, ("channel_id", "from_id", "to_id", "messager_id")))
-_ATTRIBUTES, _PAYLOAD = map(EVENT_COLUMNS.index, ("attributes", "payload"))
+_KINDS_OF_NAME = (CHANNEL, AGENT, AGENT, MESSAGER)
 
 
 class Chain:
@@ -43,7 +42,8 @@ class Chain:
         self.last_seq = counters.events
         self._name = name
         self._digest = chain.BatchDigest()
-        self._waiting: list[bytes] = []
+        self._waiting: list[tuple[bytes, int, int, int]] = []
+        """Events that were added and not counted: each encoding, with ts, kind and bytes of the payload."""
         self._waiting_bytes = 0
         self._part: Mapping[str, Any] = {}
         self._times: tuple[int, int] | None = None
@@ -84,17 +84,15 @@ class Chain:
             encoded = chain.encode_event(seq, ts, kind, flags, names, attributes, payload)
         except WRONG_TYPE:
             raise self._unreadable(seq) from None
-        self._waiting.append(encoded)
+        self._waiting.append((encoded, ts, kind, len(payload)))
         self._waiting_bytes += len(encoded)
-        if self._waiting_bytes > _TOGETHER_BYTES:
-            self._hash()
         self.last_seq = seq
-        self.counters.add(kind, payload)
-        self._widen(ts, ts)
+        if self._waiting_bytes > _TOGETHER_BYTES:
+            self._count()
 
     def end(self) -> None:
         """Check the complete batch against its row and the chain."""
-        self._hash()
+        self._count()
         part = self._part
         place = f"{self._name}, batch at seq {part['first_seq']}"
         if self._digest.packed_checks() != part["checks"]:
@@ -135,10 +133,14 @@ class Chain:
         known = self._times
         self._times = (low, high) if known is None else (min(known[0], low), max(known[1], high))
 
-    def _hash(self) -> None:
-        """Hash the events that were added."""
-        self._digest.extend(self._waiting)
-        self._waiting, self._waiting_bytes = [], 0
+    def _count(self) -> None:
+        """Hash and count the events that were added."""
+        if self._waiting:
+            encoded, times, kinds, sizes = zip(*self._waiting, strict=True)
+            self._digest.extend(encoded)
+            self.counters.add_all(kinds, sum(sizes))
+            self._widen(min(times), max(times))
+            self._waiting, self._waiting_bytes = [], 0
 
     def _unreadable(self, seq: int) -> InvalidEntry:
         return InvalidEntry(f"{self._name}: the event of seq {seq} holds a value of the wrong type")
@@ -165,6 +167,16 @@ def _shown(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
+@dataclass(slots=True, eq=False)
+class Named:
+    """The names of an event; many events share one."""
+
+    values: tuple[tuple[int, bytes] | None, ...]
+    """Its channel, sender, recipient and Messager, as (what, value)."""
+    ids: tuple[int | None, ...] = ()
+    """Their ids in the store, from the `Loader.flush` on that wrote the first event with them."""
+
+
 class Loader:
     """Rows of events and batches that wait to be written, in pages."""
 
@@ -174,19 +186,49 @@ class Loader:
         self._ids: dict[tuple[int, bytes], int] = {}
         """Names in the store."""
         self._name_bytes = 0
-        self._rows: list[list[Any]] = []
+        self._named: dict[tuple[bytes | None, ...], Named] = {}
+        self._new: list[Named] = []
+        """Those that have no ids yet."""
+        self._rows: list[tuple[int, int, int, Named, int, str | None, bytes]] = []
         self._row_bytes = 0
         self._batches: list[dict[str, Any]] = []
+        self.reached: dict[int, int] = {}
+        """The last seq of each recorder in the transaction of `flush`, by the id of the recorder."""
 
     def knows(self, agent: bytes) -> bool:
         """Return whether an agent id is in the cache of names."""
         return (AGENT, agent) in self._ids
 
-    def add_event(self, recorder_id: int, seq: int, row: list[Any]) -> None:
-        """Add the row of an event, with names as (what, value). Its id and experiment are set."""
-        row[0], row[1] = recorder_id << SEQ_BITS | seq, self._experiment_id
-        self._rows.append(row)
-        self._row_bytes += len(row[_PAYLOAD]) + len(row[_ATTRIBUTES] or "")
+    def named(self, *values: bytes | None) -> Named:
+        """Return the names of an event, given by channel, sender, recipient and Messager."""
+        found = self._named.get(values)
+        if found is None:
+            pairs = zip(_KINDS_OF_NAME, values, strict=True)
+            found = Named(tuple(None if value is None else (what, value) for what, value in pairs))
+            if len(self._named) >= MOST_NAMES or self._name_bytes > MOST_NAME_BYTES:
+                self._named.clear()
+                self._ids.clear()
+                self._name_bytes = 0
+            self._named[values] = found
+            self._name_bytes += sum(len(value) for value in values if value is not None)
+            self._new.append(found)
+        return found
+
+    def add_event(
+        self,
+        recorder_id: int,
+        seq: int,
+        ts: int,
+        kind: int,
+        names: Named,
+        flags: int,
+        attributes: str | None,
+        payload: bytes,
+    ) -> bool:
+        """Add an event. Return whether enough rows wait to be written."""
+        self._rows.append((recorder_id << SEQ_BITS | seq, ts, kind, names, flags, attributes, payload))
+        self._row_bytes += len(payload) + len(attributes or "")
+        return len(self._rows) >= FLUSH_EVENTS or self._row_bytes >= FLUSH_BYTES
 
     def add_batch(self, recorder_id: int, part: Mapping[str, Any]) -> None:
         """Add the row of a batch whose events were added."""
@@ -194,7 +236,7 @@ class Loader:
 
     @property
     def is_full(self) -> bool:
-        """True if enough rows wait to be written."""
+        """True if enough rows of events or of batches wait to be written."""
         return len(self._rows) >= FLUSH_EVENTS or self._row_bytes >= FLUSH_BYTES or len(self._batches) >= FLUSH_EVENTS
 
     async def flush(self, change: Callable[[AsyncConnection], Awaitable[None]]) -> int:
@@ -204,25 +246,23 @@ class Loader:
         """
         rows, batches = self._rows, self._batches
         self._rows, self._batches, self._row_bytes = [], [], 0
-        await self._intern({row[at] for row in rows for at in _NAMES if row[at] is not None})
-        for row in rows:
-            for at in _NAMES:
-                if (key := row[at]) is not None:
-                    row[at] = self._ids[key]
+        self.reached = {number >> SEQ_BITS: number & SEQ_MASK for number, *_ in rows}
+        await self._intern()
+        of = self._experiment_id
+        events = [(number, of, ts, kind, *names.ids, *rest) for number, ts, kind, names, *rest in rows]
         async with self._database.writing() as connection:
             await change(connection)
-            if rows:
-                await self._database.dialect.insert(connection, event, [tuple(row) for row in rows])
+            if events:
+                await self._database.dialect.insert(connection, event, events)
             if batches:
                 await connection.execute(insert(batch), batches)
-        return len(rows)
+        return len(events)
 
-    async def _intern(self, wanted: Iterable[tuple[int, bytes]]) -> None:
-        new = {*wanted} - self._ids.keys()
-        if len(self._ids) + len(new) > MOST_NAMES or self._name_bytes > MOST_NAME_BYTES:
-            self._ids.clear()
-            self._name_bytes = 0
-            new = {*wanted}
-        if new:
-            self._ids |= await intern(self._database, self._experiment_id, new)
-            self._name_bytes += sum(len(value) for _, value in new)
+    async def _intern(self) -> None:
+        """Give the new names their ids."""
+        wanted = {name for new in self._new for name in new.values if name is not None} - self._ids.keys()
+        if wanted:
+            self._ids |= await intern(self._database, self._experiment_id, wanted)
+        for new in self._new:
+            new.ids = tuple(None if name is None else self._ids[name] for name in new.values)
+        self._new = []

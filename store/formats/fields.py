@@ -63,13 +63,18 @@ def integer_of(data: dict[str, Any], field: str, low: int, high: int) -> int | N
 
 def text(value: Any, what: str) -> str:
     """Return a value that must be a string without lone surrogates, which no database accepts."""
+    encoded(value, what)
+    return value  # type: ignore[no-any-return]
+
+
+def encoded(value: Any, what: str) -> bytes:
+    """Return the UTF-8 of a value that must be a string without lone surrogates."""
     if not isinstance(value, str):
         raise InvalidEntry(f"{what} is not a string")
     try:
-        value.encode()
+        return value.encode()
     except UnicodeEncodeError:
         raise InvalidEntry(f"{what} holds half a character (a lone surrogate)") from None
-    return value
 
 
 def text_of(data: dict[str, Any], field: str) -> str | None:

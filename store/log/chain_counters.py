@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,9 +54,13 @@ class Counters:
 
     def add_page(self, page: WalkedPage) -> None:
         """Count the events of a page whose values have the right types."""
-        self.events += len(page)
-        self.kinds.update(map(kind_of, page.rows))
-        self.payload_bytes += sum(map(len, map(payload_of, page.rows)))
+        self.add_all([*map(kind_of, page.rows)], sum(map(len, map(payload_of, page.rows))))
+
+    def add_all(self, kinds: Sequence[int], payload_bytes: int) -> None:
+        """Count events of these kinds with so many bytes of payload."""
+        self.events += len(kinds)
+        self.kinds.update(kinds)
+        self.payload_bytes += payload_bytes
 
     def add(self, kind: int, payload: bytes) -> None:
         """Count an event. Raises one of `WRONG_TYPE`."""

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ...db.codes import AGENT, CHANNEL, MESSAGER
 from ...db.database import Database
 from ...db.schema import batch, experiment, recorder
 from ...experiments import lifecycle
@@ -70,7 +69,11 @@ class ChainCopy:
                 for entry in entries:
                     self._check(entry)
                 for entry in entries:
-                    self._loader.add_event(here["id"], entry.seq, self._row(entry))
+                    names = self._loader.named(entry.channel, entry.sender, entry.recipient, entry.messager)
+                    self._loader.add_event(
+                        *(here["id"], entry.seq, entry.ts, entry.kind),
+                        *(names, entry.flags, entry.attributes, entry.payload),
+                    )
                 self._loader.add_batch(here["id"], stated)
                 reached = copied.counters.columns()
             columns = self._part.recorder_columns[row.uuid]
@@ -109,13 +112,6 @@ class ChainCopy:
             raise InvalidEntry(f"the event of seq {entry.seq}: {error}") from None
         if isinstance(cause, list) and cause[0] not in self._uuids:
             raise InvalidEntry(f"the cause of the event of seq {entry.seq} is of an unknown recorder")
-
-    def _row(self, entry: ChainEvent) -> list[Any]:
-        """Return the row of an event in the target, with names as (what, value)."""
-        kinds = (CHANNEL, AGENT, AGENT, MESSAGER)
-        values = (entry.channel, entry.sender, entry.recipient, entry.messager)
-        names = (None if value is None else (what, value) for what, value in zip(kinds, values, strict=True))
-        return [None, None, entry.ts, entry.kind, *names, entry.flags, entry.attributes, entry.payload]
 
 
 async def chain_hash_at(database: Database, recorder_id: int, seq: int) -> bytes | None:

@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...db.codes import AGENT, CHANNEL, KINDS, MESSAGER, NO_TEXT, REDACTED, SEQ_BITS
+from ...db.codes import KINDS, NO_TEXT, REDACTED, SEQ_BITS
 from ...db.schema import VISIBLE
-from ...db.statements import EVENT_COLUMNS
 from ...errors import ExperimentExists, StoreError
 from ...experiments import validation
 from ...experiments.records import Experiment
@@ -27,13 +26,14 @@ from ...log.event_log import EventLog
 from ...log.names import agent_value
 from ...log.redaction_records import RecorderName, RedactionCheck, RedactionRow
 from ...maintenance.removal import discard, sweep_unfinished
-from ..chain_loader import Chain, check_seal
+from ..chain_loader import Chain, Named, check_seal
 from ..fields import (
     INT64,
     NO_CHANNEL,
     InvalidEntry,
     bytes_of,
     check_depth,
+    encoded,
     integer,
     json_text,
     meta_of,
@@ -53,7 +53,6 @@ from .layout import (
 )
 from .restoring import HiddenExperiment
 
-_FLAGS, _ATTRIBUTES, _PAYLOAD = map(EVENT_COLUMNS.index, ("flags", "attributes", "payload"))
 _MOST_REDACTION_BYTES = 64 * 1024 * 1024
 _MOST_EPOCH = 1 << 30
 """Epochs are raised later. One below zero marks a gathered recorder: none of a pack is one."""
@@ -211,17 +210,17 @@ async def _events(
             part = row_from_json(BATCH, lines.next("batch")["batch"])
             sealed.begin(part)
             for _ in range(part["count"]):
-                row = events.row(lines.next(), sealed)
-                if seals.rows or row[_FLAGS] & REDACTED:
-                    seals.add(named, claims["role"], sealed.last_seq, row[_FLAGS], row[_ATTRIBUTES], row[_PAYLOAD])
+                ts, kind, names, flags, attributes, payload = events.read(lines.next(), sealed)
+                if seals.rows or flags & REDACTED:
+                    seals.add(named, claims["role"], sealed.last_seq, flags, attributes, payload)
                     if (problem := seals.first_problem()) is not None:
                         raise InvalidEntry(problem)
-                size += len(row[_PAYLOAD])
+                size += len(payload)
                 if size > claims["payload_bytes"]:
                     raise InvalidEntry(f"recorder {ordinal} has more bytes of payload than its row")
-                loading.add_event(claims["id"], sealed.last_seq, row)
                 done += 1
-                if loading.is_full:
+                place = claims["id"], sealed.last_seq
+                if loading.loader.add_event(*place, ts, kind, names, flags, attributes, payload):
                     await loading.flush()
                     if progress:
                         progress(done, total)
@@ -259,17 +258,18 @@ _Key = tuple[Any, Any, Any, Any]
 
 
 class _Events:
-    """Checks the lines of events, and makes rows of them."""
+    """Checks the lines of events."""
 
     def __init__(self, loading: HiddenExperiment) -> None:
         self._loading = loading
-        self._names: dict[_Key, tuple[bytes, list[tuple[int, bytes] | None], bool]] = {}
+        self._names: dict[_Key, tuple[bytes, Named, bool]] = {}
         """Checked names, by the texts in a line: for the chain and for the row, and True if there is a channel."""
         self._bytes = 0
 
-    def row(self, data: dict[str, Any], sealed: Chain) -> list[Any]:
-        """Return the row of an event, without its id and with names instead of their ids, and add it to the chain."""
-        if not data.keys() <= _EVENT_FIELDS:
+    def read(self, data: dict[str, Any], sealed: Chain) -> tuple[int, int, Named, int, str | None, bytes]:
+        """Add an event to the chain, and return its ts, kind, names, flags, attributes and payload."""
+        plain = data.keys() <= _PLAIN_FIELDS
+        if not plain and not data.keys() <= _EVENT_FIELDS:
             raise InvalidEntry(f"unknown field {sorted(data.keys() - _EVENT_FIELDS)[0]!r} of an event")
         get = data.get
         kind, ts, payload = get("kind"), get("ts"), get("payload")
@@ -278,7 +278,6 @@ class _Events:
             raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
         if ts.__class__ is not int or not -INT64 <= ts < INT64:
             ts = integer(ts, "ts", -INT64, INT64 - 1)
-        plain = data.keys() <= _PLAIN_FIELDS
         key = get("channel"), get("from_id"), get("to_id"), get("messager")
         try:
             known = self._names.get(key) if plain or _BASE64_NAMES.isdisjoint(data) else None
@@ -288,15 +287,15 @@ class _Events:
         if not has_channel and kind not in NO_CHANNEL:
             raise InvalidEntry(f"a {kind} event has no channel")
         if plain and payload.__class__ is str:
-            wire, flags, attributes = text(payload, "payload").encode(), 0, None
+            wire, flags, attributes = encoded(payload, "payload"), 0, None
             if escapes_half(wire) and is_no_text(wire):
                 raise InvalidEntry("a payload that is not text is not marked as such")
         else:
             wire, flags, attributes = self._rest(data)
         sealed.add(ts, code, flags, of, attributes, wire)
-        return [None, self._loading.of.id, ts, code, *names, flags, attributes, wire]
+        return ts, code, names, flags, attributes, wire
 
-    def _checked_names(self, data: dict[str, Any], key: _Key) -> tuple[bytes, list[tuple[int, bytes] | None], bool]:
+    def _checked_names(self, data: dict[str, Any], key: _Key) -> tuple[bytes, Named, bool]:
         channel, sender, recipient = (bytes_of(data, field) for field in ("channel", "from_id", "to_id"))
         for agent in (sender, recipient):
             if agent is not None and not self._loading.loader.knows(agent):
@@ -304,8 +303,7 @@ class _Events:
         by = text_of(data, "messager")
         messager = None if by is None else by.encode()
         of = b"".join(map(chain.name, (channel, sender, recipient, messager)))
-        kinds = ((CHANNEL, channel), (AGENT, sender), (AGENT, recipient), (MESSAGER, messager))
-        found = of, [None if value is None else (what, value) for what, value in kinds], channel is not None
+        found = of, self._loading.loader.named(channel, sender, recipient, messager), channel is not None
         if _BASE64_NAMES.isdisjoint(data):
             if len(self._names) >= _MOST_NAMES or self._bytes > _MOST_NAME_BYTES:
                 self._names.clear()

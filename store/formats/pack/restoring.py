@@ -31,7 +31,6 @@ class HiddenExperiment:
         """By ordinal: the counters in the row of a recorder, with its uuid, role and seal, and its id in this store."""
         self._database = database
         self._worker = worker
-        self._reached: dict[int, int] = {}  # last_seq by id
         self._complete: list[dict[str, Any]] = []
 
     @classmethod
@@ -98,11 +97,6 @@ class HiddenExperiment:
                 f"{self._database.location}. Free some space, or unpack into a store elsewhere with --store."
             )
 
-    def add_event(self, recorder_id: int, seq: int, row: list[Any]) -> None:
-        """Add the row of an event."""
-        self.loader.add_event(recorder_id, seq, row)
-        self._reached[recorder_id] = seq
-
     def complete(self, claims: dict[str, Any]) -> None:
         """Set the counters of a recorder, as all its events were added."""
         self._complete.append({f"new_{key}": claims[key] for key in (*COUNTED, "id")})
@@ -116,7 +110,6 @@ class HiddenExperiment:
         """Write the waiting rows in one transaction."""
         await self.loader.flush(self._advance)
         self._complete = []
-        self._reached.clear()
 
     async def _advance(self, connection: AsyncConnection) -> None:
         alive = await connection.execute(
@@ -124,7 +117,7 @@ class HiddenExperiment:
         )
         if alive.rowcount != 1:
             raise StoreError("the heartbeat of this unpacking was late, and its rows were removed. Unpack again")
-        for number, last_seq in self._reached.items():
+        for number, last_seq in self.loader.reached.items():
             await connection.execute(update(recorder).where(recorder.c.id == number).values(last_seq=last_seq))
         if self._complete:
             values: dict[str, Any] = {key: bindparam(f"new_{key}") for key in COUNTED}

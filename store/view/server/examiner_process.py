@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from messager.time_limit import time_limit
 
+from ...child_process import kill
 from ...errors import ExaminerFailed, StoreError
 
 if TYPE_CHECKING:  # the process starts before this one imports what it does not need for that
@@ -136,6 +137,5 @@ async def _ended(process: asyncio.subprocess.Process) -> int:
     with contextlib.suppress(TimeoutError):
         async with time_limit(END_S):
             return await process.wait()
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
+    kill(process)
     return await process.wait()

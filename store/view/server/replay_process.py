@@ -14,6 +14,7 @@ from typing import Any
 from messager.credentials import mask_text
 from messager.time_limit import time_limit
 
+from ...child_process import kill
 from ...errors import StoreError
 from ...text import safe
 
@@ -79,8 +80,7 @@ class ReplayProcess:
         with contextlib.suppress(TimeoutError):
             async with time_limit(END_S):
                 return await self.ended()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        kill(self._process)
         return await self.ended()
 
     async def _end(self) -> int:
