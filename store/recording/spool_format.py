@@ -22,7 +22,7 @@ from ..log.event import NewEvent
 FORMAT = "messager-spool/1"
 EVENT, NOTE = 1, 2
 
-REGISTRATION = "enrolment"
+REGISTRATION = "registration"
 """Key of the registration in notes."""
 _FIELDS = ("kind", "ts", "channel", "from_id", "to_id", "flags", "messager", "attributes")
 """The line of an event: these values, the attributes as text, as in the log."""

@@ -131,7 +131,8 @@ class Parser(InputFile):
         get = data.get
         ts, kind, channel = get("ts"), get("kind", "sent"), get("channel")
         from_id, to_id, meta = get("from_id"), get("to_id"), get("meta")
-        if not data.keys() <= _EVENT_FIELDS:
+        basic = data.keys() <= _BASIC_FIELDS
+        if not basic and not data.keys() <= _EVENT_FIELDS:
             raise InvalidEntry(f"unknown field {sorted(data.keys() - _EVENT_FIELDS)[0]!r}")
         if ts.__class__ is not int or not -INT64 <= ts < INT64:
             ts = integer_of(data, "ts", -INT64, INT64 - 1)
@@ -141,8 +142,8 @@ class Parser(InputFile):
             raise InvalidEntry(f"kind {kind!r} is none of {', '.join(KINDS)}")
         if channel.__class__ is not str or channel not in self._channels or "channel_base64" in data:
             channel = self._channel(data, kind)
-        for field, value in (("from_id", from_id), ("to_id", to_id), ("meta", meta)):
-            if value.__class__ in _CONTAINERS:
+        if not (from_id.__class__ in _SIMPLE and to_id.__class__ in _SIMPLE and meta is None):
+            for field, value in (("from_id", from_id), ("to_id", to_id), ("meta", meta)):
                 check_depth(value, field)
         if self._length > limits.MOST_NAME:
             _check_names(None if channel is None else channels.encode(channel), data)
@@ -150,7 +151,7 @@ class Parser(InputFile):
             raise InvalidEntry("meta is not an object")
         if meta and self._length > limits.MOST_META:
             check_meta(meta)
-        if data.keys() <= _BASIC_FIELDS:
+        if basic:
             (bits, ordinal, messager, label, cause), attributes = _FEW, (*_NO_ATTRIBUTES, meta)
         else:
             (bits, ordinal, messager, label, cause), attributes = self._rest(data), _attributes(data)
@@ -205,7 +206,7 @@ def _attributes(data: dict[str, Any]) -> tuple[Any, ...]:
     return tuple([None if name == "cause" else get(name) for name in KEYS])
 
 
-_CONTAINERS = (dict, list)
+_SIMPLE = (str, int, type(None))
 _BASIC_FIELDS = {"ts", "kind", "channel", "from_id", "to_id", "payload", "meta"}
 _MOST_CHANNELS = 10_000
 _Rest = tuple[int, int, str | None, int | None, int | None]
