@@ -34,7 +34,7 @@ async def fork(say: Callable[..., None], store: str, into: str, strict: bool = T
     say("complete")
 
 
-@fault("kill-fork", "SIGKILL of a process that forks an experiment", short=2, long=60, seconds=600)
+@fault("kill-fork", "SIGKILL of a process that forks an experiment", short=2, long=60)
 async def killed_while_forking(run: Run, row: Row) -> None:
     """The part already forked is whole: each event once, with all that it depends on. The next fork succeeds."""
     store = run.folder / "log.db"

@@ -36,7 +36,7 @@ Content = dict[tuple[str, int], tuple[Any, ...]]
 """Events by recorder uuid and seq."""
 
 
-@fault("kill-gather", "SIGKILL while the stores of several processes are gathered", short=1, long=20, seconds=900)
+@fault("kill-gather", "SIGKILL while the stores of several processes are gathered", short=1, long=20)
 async def killed_while_gathering(run: Run, row: Row) -> None:
     """The next gather continues, and each event is in the target once in the end, whatever the order of the stores."""
     made = run.place("made")
@@ -61,7 +61,7 @@ async def killed_while_gathering(run: Run, row: Row) -> None:
         row.problem(f"the head depends on the order of gathering: {heads}")
 
 
-@fault("odd-parts", "A damaged part, one given twice, one of another experiment", short=3, long=40, seconds=600)
+@fault("odd-parts", "A damaged part, one given twice, one of another experiment", short=3, long=40)
 async def odd_parts(run: Run, row: Row) -> None:
     """Each is named, nothing behind the damage is copied, and the intact store completes what is missing."""
     made = run.place("made")

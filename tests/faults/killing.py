@@ -23,19 +23,19 @@ STARTS_WITHIN = 0.3
 """Latest time of those kills after the start, s."""
 
 
-@fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=1, long=100, seconds=400)
+@fault("sigkill-buffered", "SIGKILL of a recording process, buffered", short=1, long=100)
 async def buffered(run: Run, row: Row) -> None:
     """Acknowledged events are in the log; the missing ones are later and lie in a gap."""
     await kills(run, row, durability="buffered", blocked=False)
 
 
-@fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=1, long=100, seconds=400)
+@fault("sigkill-blocked", "SIGKILL, buffered, its event loop blocked", short=1, long=100)
 async def buffered_with_a_blocked_loop(run: Run, row: Row) -> None:
     """The same for a process that blocks its event loop, as an agent does by computing."""
     await kills(run, row, durability="buffered", blocked=True)
 
 
-@fault("sigkill-strict", "SIGKILL of a recording process, strict", short=1, long=100, seconds=400)
+@fault("sigkill-strict", "SIGKILL of a recording process, strict", short=1, long=100)
 async def strict(run: Run, row: Row) -> None:
     """Every message that was published is in the log."""
     await kills(run, row, durability="strict", blocked=False)

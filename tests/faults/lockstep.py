@@ -59,31 +59,31 @@ class Society:
 Break = Callable[[Run, Society], Awaitable[None]]
 
 
-@fault("lockstep-killed", "kill -9 of a live agent in lockstep", short=1, long=25, seconds=900)
+@fault("lockstep-killed", "kill -9 of a live agent in lockstep", short=1, long=25)
 async def agent_killed(run: Run, row: Row) -> None:
     """The others, and the replay around them, end in a report."""
     await broken(run, row, kill_one)
 
 
-@fault("lockstep-crashed", "A live agent that raises in lockstep", short=1, long=25, seconds=900)
+@fault("lockstep-crashed", "A live agent that raises in lockstep", short=1, long=25)
 async def agent_crashed(run: Run, row: Row) -> None:
     """The same; the crashed one has a report too."""
     await broken(run, row, nothing, crash=True)
 
 
-@fault("lockstep-cut", "Connections of a live agent cut in lockstep", short=1, long=25, seconds=900)
+@fault("lockstep-cut", "Connections of a live agent cut in lockstep", short=1, long=25)
 async def agent_cut(run: Run, row: Row) -> None:
     """The same, with all agents."""
     await broken(run, row, cut_one)
 
 
-@fault("lockstep-broker-killed", "kill -9 of redis-server in lockstep, and a restart", short=1, long=25, seconds=900)
+@fault("lockstep-broker-killed", "kill -9 of redis-server in lockstep, and a restart", short=1, long=25)
 async def broker_killed(run: Run, row: Row) -> None:
     """The same; the replay around them may end with an error, and has a report."""
     await broken(run, row, kill_broker, watched=False)
 
 
-@fault("lockstep-forked", "kill -9 of a live agent while a fork repeats its part", short=1, long=25, seconds=900)
+@fault("lockstep-forked", "kill -9 of a live agent while a fork repeats its part", short=1, long=25)
 async def agent_of_fork_killed(run: Run, row: Row) -> None:
     """The others end in a report, and the part already forked is whole: each event once, with all it depends on."""
     store = run.place("recording") / "log.db"

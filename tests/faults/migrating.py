@@ -56,7 +56,7 @@ async def migration(run: Run, row: Row) -> None:
     await _kills(run, row, copied)
 
 
-@fault("postgres-kill-migration", "PostgreSQL: SIGKILL while a store is migrated", short=2, long=80, seconds=600)
+@fault("postgres-kill-migration", "PostgreSQL: SIGKILL while a store is migrated", short=2, long=80)
 async def postgres_migration(run: Run, row: Row) -> None:
     """The same on PostgreSQL, after the backend of the killed process has ended."""
     with postgres_server(durable=True) as server:
@@ -64,7 +64,7 @@ async def postgres_migration(run: Run, row: Row) -> None:
         await _kills(run, row, lambda template: databases.create(template or "template1"))
 
 
-@fault("stores-at-once", "Eight stores are made and upgraded at once in one process", short=1, long=15, seconds=600)
+@fault("stores-at-once", "Eight stores are made and upgraded at once in one process", short=1, long=15)
 async def at_once(run: Run, row: Row) -> None:
     """Each of them, new or old, on SQLite or PostgreSQL, in this event loop or that of a thread, is whole."""
     with postgres_server() as server:

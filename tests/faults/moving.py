@@ -159,7 +159,7 @@ async def _named_by_any(run: Run, there: Watched) -> int:
     return int(named[1])
 
 
-@fault("cluster-leave", "A node that leaves a cluster, with its listener", short=1, long=15, seconds=900)
+@fault("cluster-leave", "A node that leaves a cluster, with its listener", short=1, long=15)
 async def node_leaves(run: Run, row: Row) -> None:
     """The node continues to answer alone. Messages published on the others are recorded, or lie in a gap."""
     for number in range(run.tries):

@@ -27,37 +27,37 @@ AGAIN = 30
 """Messages per try of a publisher that retransmits unacknowledged messages."""
 
 
-@fault("mqtt-sigkill-strict", "MQTT: SIGKILL of a recording process, strict", short=1, long=40, seconds=600)
+@fault("mqtt-sigkill-strict", "MQTT: SIGKILL of a recording process, strict", short=1, long=40)
 async def strict(run: Run, row: Row) -> None:
     """Every message that was published is in the log."""
     await kills(run, row, durability="strict", blocked=False, carrier=MQTT)
 
 
-@fault("mqtt-killed", "MQTT: kill -9 of the broker, and a restart", short=1, long=40, seconds=600)
+@fault("mqtt-killed", "MQTT: kill -9 of the broker, and a restart", short=1, long=40)
 async def broker_killed(run: Run, row: Row) -> None:
     """Failed sends are logged as failed, and messages that a listener missed lie in its gaps."""
     await network.broker_killed(run, row, MQTT)
 
 
-@fault("mqtt-cut", "MQTT: connections cut", short=1, long=60, seconds=600)
+@fault("mqtt-cut", "MQTT: connections cut", short=1, long=60)
 async def connections_cut(run: Run, row: Row) -> None:
     """No message is sent twice, outcomes are correct, and messages that a listener missed lie in its gaps."""
     await network.through_proxies(run, row, network.cut, MQTT)
 
 
-@fault("mqtt-silent", "MQTT: a network that falls silent", short=1, long=20, seconds=600)
+@fault("mqtt-silent", "MQTT: a network that falls silent", short=1, long=20)
 async def network_silent(run: Run, row: Row) -> None:
     """The same, and the silence is detected."""
     await network.through_proxies(run, row, network.silence, MQTT)
 
 
-@fault("mqtt-half", "MQTT: writes cut in the middle", short=1, long=40, seconds=600)
+@fault("mqtt-half", "MQTT: writes cut in the middle", short=1, long=40)
 async def writes_cut(run: Run, row: Row) -> None:
     """The same."""
     await network.through_proxies(run, row, network.cut_a_write, MQTT, sender_only=True)
 
 
-@fault("mqtt-answer", "MQTT: acknowledgements (PUBACK) cut off", short=1, long=40, seconds=600)
+@fault("mqtt-answer", "MQTT: acknowledgements (PUBACK) cut off", short=1, long=40)
 async def answers_cut(run: Run, row: Row) -> None:
     """The same: the message may have been published, so it is not sent again, not even as a retransmission (DUP)."""
     await network.through_proxies(run, row, network.cut_an_answer, MQTT, sender_only=True)

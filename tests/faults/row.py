@@ -121,7 +121,7 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(
-    name: str, title: str, *, short: int, long: int, seconds: float = 300, needs: str | None = None
+    name: str, title: str, *, short: int, long: int, seconds: float = 900, needs: str | None = None
 ) -> Callable[[Act], Act]:
     """Register a function as a fault: it makes the fault `run.tries` times and counts in the row."""
 

@@ -39,7 +39,7 @@ async def buffered(run: Run, row: Row) -> None:
     await _kills(run, row, "buffered")
 
 
-@fault("postgres-sigkill-strict", "PostgreSQL: SIGKILL of a recording process, strict", short=1, long=60, seconds=600)
+@fault("postgres-sigkill-strict", "PostgreSQL: SIGKILL of a recording process, strict", short=1, long=60)
 async def strict(run: Run, row: Row) -> None:
     """Every message that was published is in the log."""
     await _kills(run, row, "strict")
@@ -74,7 +74,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
             shutil.rmtree(folder)
 
 
-@fault("postgres-backends", "PostgreSQL: backends ended while events are appended", short=1, long=20, seconds=600)
+@fault("postgres-backends", "PostgreSQL: backends ended while events are appended", short=1, long=20)
 async def backends(run: Run, row: Row) -> None:
     """No event is lost, and no gap is logged."""
 
@@ -87,7 +87,7 @@ async def backends(run: Run, row: Row) -> None:
     await _broken(run, row, end)
 
 
-@fault("postgres-immediate", "PostgreSQL: immediate shutdown, and a restart", short=1, long=15, seconds=600)
+@fault("postgres-immediate", "PostgreSQL: immediate shutdown, and a restart", short=1, long=15)
 async def immediate(run: Run, row: Row) -> None:
     """The same."""
 
@@ -102,7 +102,7 @@ async def immediate(run: Run, row: Row) -> None:
     await _broken(run, row, restart)
 
 
-@fault("postgres-cut", "PostgreSQL: connections cut within a batch", short=1, long=20, seconds=600)
+@fault("postgres-cut", "PostgreSQL: connections cut within a batch", short=1, long=20)
 async def cut(run: Run, row: Row) -> None:
     """The same, for every point within a batch."""
 

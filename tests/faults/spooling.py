@@ -195,7 +195,7 @@ async def killed_while_spooling(run: Run, row: Row) -> None:
             shutil.rmtree(folder)
 
 
-@fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=1, long=20, seconds=400)
+@fault("kill-drain", "SIGKILL while a spool is drained, again and again", short=1, long=20)
 async def killed_while_draining(run: Run, row: Row) -> None:
     """The next drain continues, and each event is in the log once in the end."""
     with redis_server() as server:
