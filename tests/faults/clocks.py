@@ -11,7 +11,7 @@ from messager.testing import redis_server
 from messager_store import EventLog
 from messager_store.recording.repair import repair, unclean
 
-from .evidence import UNCLEAN, count_disorder, events, findings, gaps, within
+from .evidence import UNCLEAN, count_disorder, drained, events, findings, gaps, within
 from .process import Worker
 from .row import Row, Run, fault
 
@@ -47,6 +47,7 @@ async def stepped(run: Run, row: Row) -> None:
                 )  # until then, only `started_at`, of another clock, tells what is missing
                 await asyncio.sleep(run.dice.uniform(0, LONGEST))
                 await (worker.kill() if session == SESSIONS - 1 else worker.stop())
+                await drained(row, store, folder / "log.db-spool")  # a busy machine may make a recorder spool
                 lasted = time.monotonic_ns() - began
                 logged = [entry for entry in events(store, EXP) if entry.recorder == session + 1]
                 row.offered += len(logged)

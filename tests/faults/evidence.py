@@ -16,6 +16,7 @@ from messager_store import EventLog
 from messager_store.db.codes import KINDS, SEQ_BITS
 from messager_store.log.attributes import decode
 from messager_store.maintenance.verify import verify_all
+from messager_store.recording.draining import drain
 from messager_store.testing import execute
 
 from .row import Row
@@ -137,3 +138,14 @@ def count_disorder(row: Row, logged: Sequence[Logged], kind: str) -> None:
         mine = [entry for entry in logged if entry.recorder == ordinal and entry.kind == kind and entry.n is not None]
         count_repeats(row, [entry.n for entry in mine if entry.n is not None])
         row.out_of_order += sum(1 for one, next_ in pairwise(mine) if next_.ts < one.ts)
+
+
+async def drained(row: Row, store: Store, spool: Path) -> None:
+    """Drain the spools in a folder completely, if there are any."""
+    async with EventLog.open(str(store)) as log:
+        async for done in drain(log, spool):
+            row.add("drained", done.events)
+            if done.reason is not None:
+                row.problem(f"{spool}: a spool is kept: {done.reason}")
+    if spool.exists():
+        row.problem(f"{spool} is still there after a drain")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from messager.testing import redis_server
 from messager_store import EventLog
-from messager_store.recording.draining import drain
 from messager_store.recording.repair import repair, unclean
 from messager_store.testing import Databases, PostgresServer, execute, postgres_server
 from tests.support import Proxy, until
 
-from .evidence import OTHERS, findings
+from .evidence import OTHERS, drained, findings
 from .killing import EXP, LONGEST, judge_killed
 from .process import Worker
 from .row import Row, Run, fault
@@ -68,7 +66,7 @@ async def _kills(run: Run, row: Row, durability: str) -> None:
             await until(lambda store=store: not execute(store, f"SELECT 1 {OTHERS}"), 30)  # type: ignore[misc]
             row.tried += 1
             row.offered += worker.last("accepted")
-            await _drained(row, store, folder / "spool")
+            await drained(row, store, folder / "spool")
             await judge_killed(row, store, worker, witness.saw, durability)
             databases.drop(store)
             shutil.rmtree(folder)
@@ -150,7 +148,7 @@ async def _broken(run: Run, row: Row, break_: Break) -> None:
                 row.problem(f"broken-{number}: no recorder noticed an outage, so the row proves nothing")
             if (folder / "spool").exists():  # the store was not back before the time limit of `stop`
                 row.add("spools left for a drain", 1)
-                await _drained(row, store, folder / "spool")
+                await drained(row, store, folder / "spool")
                 async with EventLog.open(store) as log:
                     for of in await unclean(log):
                         await repair(log, of)
@@ -162,11 +160,3 @@ async def _broken(run: Run, row: Row, break_: Break) -> None:
                 row.problem(f"broken-{number}: {problem}")
             databases.drop(store)
             shutil.rmtree(folder)
-
-
-async def _drained(row: Row, store: str, spool: Path) -> None:
-    async with EventLog.open(store) as log:
-        async for done in drain(log, spool):
-            row.add("drained", done.events)
-            if done.reason is not None:
-                row.problem(f"the spool is kept: {done.reason}")

@@ -16,9 +16,8 @@ from typing import Any
 
 from messager.testing import redis_server
 from messager_store import EventLog
-from messager_store.recording.draining import drain
 
-from .evidence import Store, count_disorder, count_repeats, events, findings
+from .evidence import Store, count_disorder, count_repeats, drained, events, findings
 from .killing import EXP, judge_killed
 from .process import Worker
 from .row import Row, Run, fault
@@ -190,7 +189,7 @@ async def killed_while_spooling(run: Run, row: Row) -> None:
             worker, saw = await _spooled(folder, server.port, durability, run.dice.uniform(0, 1.5))
             row.tried += 1
             row.offered += worker.last("accepted")
-            await _drained(row, folder)
+            await drained(row, folder / "log.db", folder / "log.db-spool")
             await judge_killed(row, folder / "log.db", worker, saw, durability)
             shutil.rmtree(folder)
 
@@ -218,7 +217,7 @@ async def killed_while_draining(run: Run, row: Row) -> None:
                 row.add("complete before the kill", 1)
                 break
         row.offered += worker.last("durable")
-        await _drained(row, folder)
+        await drained(row, folder / "log.db", folder / "log.db-spool")
         await judge_killed(row, store, worker, saw, "buffered")
         shutil.rmtree(folder)
 
@@ -260,14 +259,3 @@ async def _drain_within(run: Run, folder: Path, duration: float | None) -> float
     took = asyncio.get_running_loop().time() - started
     await worker.kill()
     return took
-
-
-async def _drained(row: Row, folder: Path) -> None:
-    """Drain the remaining spools completely."""
-    async with EventLog.open(str(folder / "log.db")) as log:
-        async for done in drain(log, folder / "log.db-spool"):
-            row.add("drained", done.events)
-            if done.reason is not None:
-                row.problem(f"{folder.name}: the spool is kept: {done.reason}")
-    if (folder / "log.db-spool").exists():
-        row.problem(f"{folder.name}: the spool is still there after a drain")
