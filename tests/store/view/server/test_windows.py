@@ -87,24 +87,25 @@ async def visible(page: Page) -> list[int]:
     return [int(found[1]) for text in texts if (found := re.search(r"number (\d+)", text))]
 
 
-async def scroll(page: Page, distance: int) -> None:
-    """Scroll the list by px, and wait until it is drawn there: a window may have to be fetched."""
+async def scroll(page: Page, distance: int) -> list[int]:
+    """Scroll the list by px, and return what is seen when it is drawn there: a window may have to be fetched."""
     await page.locator(".list").evaluate("(list, distance) => list.scrollBy(0, distance)", distance)
     await drawn(page)
-    await until(lambda: is_drawn(page))
+    seen: list[int] = []
 
+    async def is_drawn() -> bool:
+        seen[:] = await visible(page)  # the list is empty for a moment while a window is replaced
+        return bool(seen)
 
-async def is_drawn(page: Page) -> bool:
-    """Return whether messages are in sight."""
-    return bool(await visible(page))
+    await until(is_drawn)
+    return seen
 
 
 async def walk(page: Page, distance: int, end: int) -> None:
     """Scroll by px until a message is seen; nothing is missed, repeated or jumped over on the way."""
     seen = await visible(page)
     while end not in seen:
-        await scroll(page, distance)
-        now = await visible(page)
+        now = await scroll(page, distance)
         assert now == list(range(now[0], now[-1] + 1)), "neither holes nor repetitions"
         assert now[-1] >= seen[0] - 1 and now[0] <= seen[-1] + 1, "no jumps"
         seen = now
