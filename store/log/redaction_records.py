@@ -227,7 +227,8 @@ class RedactionCheck:
     def link(self, recorder: RecorderName, seq: int, chain_hash: bytes) -> None:
         """Add the chain hash of a recorder at the end of a batch, or at the start of the chain (seq 0)."""
         for checked in self._wanted.get((recorder.uuid, seq), ()):
-            checked.links[recorder.uuid] = recorder.uuid, chain_hash
+            if isinstance(chain_hash, bytes):  # not one that was changed into something else
+                checked.links[recorder.uuid] = recorder.uuid, chain_hash
 
     def first_problem(self) -> str | None:
         """Return a problem of the events so far, None if there is none."""

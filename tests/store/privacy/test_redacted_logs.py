@@ -74,6 +74,8 @@ TAMPERED = {
     "UPDATE redaction SET head_before = x'00' WHERE id = 1": "no redaction record matches",
     "UPDATE redaction SET head_after = x'00' WHERE id = 1": "no redaction record matches",
     "UPDATE redaction SET head_after = x'00' WHERE id = 2": "is not the recorded one",
+    "UPDATE batch SET chain_hash = 'x' WHERE recorder_id = 1 AND first_seq = "
+    "(SELECT max(first_seq) FROM batch WHERE recorder_id = 1)": "is not the recorded one",
     "UPDATE redaction SET events = '{}' WHERE id = 2": "a row of table redaction was changed",
     "UPDATE redaction SET events = 'x' WHERE id = 2": "a row of table redaction was changed",
     'UPDATE redaction SET events = \'{"ranges": [["\' || origin || \'", 1, 1]], "recorders": {}}\' WHERE id = 2': (
