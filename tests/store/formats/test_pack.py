@@ -20,8 +20,9 @@ from messager_store.formats import chain_loader
 from messager_store.formats.fields import InvalidEntry
 from messager_store.formats.gather import GatheredExperiment, gather
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
-from messager_store.formats.pack import layout, pack, unpack
+from messager_store.formats.pack import event_lines, layout, pack, reader, unpack
 from messager_store.formats.pack import writer as packing
+from messager_store.log import chain_walk
 from messager_store.log.chain import head as chain_head
 from messager_store.log.chain import head_of
 from messager_store.maintenance.removal import remove, sweep_unfinished
@@ -73,6 +74,22 @@ async def nothing_is_in(log: EventLog) -> None:
         for table in TABLES:
             count = await connection.exec_driver_sql(f"SELECT count(*) FROM {table}")
             assert count.scalar_one() == 0, table
+
+
+async def test_more_names_than_are_kept_are_looked_up_again(
+    log: EventLog, store: str, other: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (chain_walk, chain_loader, event_lines):
+        monkeypatch.setattr(module, "MOST_NAMES", 1)
+    monkeypatch.setattr(reader, "_MOST_NAMES", 1)
+    monkeypatch.setattr(chain_loader, "FLUSH_EVENTS", 3)
+    monkeypatch.setattr(chain_walk, "PAGE", 8)  # so that the events are read in more than one
+    await filled(log, [sent(at, b"payload", f"c{at % 7}", from_id=at % 5, to_id=str(at % 3)) for at in range(200)])
+    await end_all(log)
+    packed = await pack(log, "e1", tmp_path / "e1.pack")
+    of = await unpack(other, tmp_path / "e1.pack", head=packed.head)
+    assert rows(store) == rows(other.location)
+    assert (await verify(other, of, packed.head)).ok
 
 
 @pytest.mark.parametrize("ending", nightly_after(1, ["pack", "pack.gz"]))
