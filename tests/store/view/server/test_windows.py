@@ -87,6 +87,11 @@ async def visible(page: Page) -> list[int]:
     return [int(found[1]) for text in texts if (found := re.search(r"number (\d+)", text))]
 
 
+async def sees(page: Page, numbers: set[int]) -> bool:
+    """Return whether these messages can be seen."""
+    return numbers <= set(await visible(page))
+
+
 async def scroll(page: Page, distance: int) -> list[int]:
     """Scroll the list by px, and return what is seen when it is drawn there: a window may have to be fetched."""
     await page.locator(".list").evaluate("(list, distance) => list.scrollBy(0, distance)", distance)
@@ -130,7 +135,7 @@ async def test_a_link_to_a_message_a_search_and_a_time_are_loaded_from_the_serve
     async with viewing(windowed, "?exp=e1") as client:
         page = await limited(open_page, client.url, f"at={START + 200 * S}:1:201")
         await page.locator("article.message[aria-current=true]", has_text="number 200").wait_for()
-        assert {199, 200} <= set(await visible(page))
+        await until(lambda: sees(page, {199, 200}))  # it is in the list before it is scrolled to
         shown = page.locator("article.message")
 
         await page.evaluate(f"location.hash = '#since={START + 100 * S}&until={START + 110 * S}'")
