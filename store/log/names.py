@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from messager import channels
 
@@ -59,18 +59,17 @@ async def intern(database: Database, experiment_id: int, wanted: Iterable[tuple[
         for (what, value), digest in hashes.items()
     ]
     found: dict[_Name, int] = {}
-    ids = select(name.c.what, name.c.hash, name.c.id).where(name.c.experiment_id == experiment_id)
     async with database.writing() as connection:
-        last = (await connection.execute(select(func.coalesce(func.max(name.c.id), 0)))).scalar_one()
         await connection.execute(database.dialect.insert_or_ignore(name), rows)
-        for what, digest, number in await connection.execute(ids.where(name.c.id > last)):
-            found[what, digest] = number
-        known = [(what, digest) for (what, _), digest in hashes.items() if (what, digest) not in found]
-        for kind in {what for what, _ in known}:  # the index begins with experiment and kind
-            every = [digest for what, digest in known if what == kind]
+        for what in {what for what, _ in hashes}:  # the index begins with experiment and kind
+            every = [digest for (kind, _), digest in hashes.items() if kind == what]
             for at in range(0, len(every), LOOKUP):
-                those = ids.where(name.c.what == kind, name.c.hash.in_(every[at : at + LOOKUP]))
-                for what, digest, number in await connection.execute(those):
+                query = select(name.c.hash, name.c.id).where(
+                    name.c.experiment_id == experiment_id,
+                    name.c.what == what,
+                    name.c.hash.in_(every[at : at + LOOKUP]),
+                )
+                for digest, number in await connection.execute(query):
                     found[what, digest] = number
     return {(what, value): found[what, digest] for (what, value), digest in hashes.items()}
 
