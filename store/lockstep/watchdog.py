@@ -7,14 +7,21 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from types import FrameType
 
 from messager.hooks import say
+
+from . import virtual_time
+
+_LOOPS = (asyncio.base_events.__name__, virtual_time.__name__)
+"""Modules with event loops: each calls its selector."""
 
 
 class Watchdog:
     """Calls `report` with a line once the event loop has not answered for `seconds` of real time. A context manager.
 
-    A blocked loop cannot be ended from outside; the line says where it is blocked.
+    A blocked loop cannot be ended from outside; the line says where it is blocked. A loop that waits for events is not
+    blocked: the machine was too busy to run it.
     """
 
     def __init__(self, seconds: float, report: Callable[[str], None] = say) -> None:
@@ -39,15 +46,24 @@ class Watchdog:
                 loop.call_soon_threadsafe(self._answered.set)
             except RuntimeError:  # the loop is closed
                 return
-            if self._answered.wait(self._seconds):
+            while not self._answered.wait(self._seconds):
+                frame = sys._current_frames().get(thread)
+                if frame is None or not _waits_for_events(frame):
+                    break
+            else:
                 continue
-            frame = sys._current_frames().get(thread)
             where = "" if frame is None else " in " + _line(traceback.extract_stack(frame)[-1])
             self._report(
                 f"the event loop has been blocked for {self._seconds:g} s{where}: live agents must not block it; "
                 "use await, or asyncio.to_thread"
             )
             self._answered.wait()
+
+
+def _waits_for_events(frame: FrameType) -> bool:
+    """Return whether this is the call in which an event loop of asyncio waits for events."""
+    caller = frame.f_back
+    return frame.f_globals["__name__"] == "selectors" and caller is not None and caller.f_globals["__name__"] in _LOOPS
 
 
 def _line(frame: traceback.FrameSummary) -> str:

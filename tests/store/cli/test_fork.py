@@ -183,13 +183,13 @@ async def test_a_program_that_differs_stops_the_fork_which_shows_the_divergence(
 
 
 def test_without_a_live_program_the_fork_ends_and_says_whom_to_start(run: Run) -> None:
-    done = run("fork", "e1", "--into", "e2", "--patience", "0.2s")
+    done = run("fork", "e1", "--into", "e2", "--patience", "2s")
     assert done.returncode == 1
     assert "stopped: 2 messages expected, none said" in done.stdout
     _, key, *why = done.stderr.splitlines()
     needed = "live programs of other users or machines need the key of the run: MESSAGER_REPLAY_KEY names their copy"
     assert key.startswith(needed)
     assert why == [
-        "messager: the fork stopped: no live program plays agent 1, and none came within 0.2 s. Start each with "
+        "messager: the fork stopped: no live program plays agent 1, and none came within 2 s. Start each with "
         "MESSAGER_REPLAY=e1 in its environment and the exp_id of the fork, or raise the patience."
     ]

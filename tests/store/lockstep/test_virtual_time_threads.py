@@ -178,12 +178,16 @@ def test_standing_still_for_long_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(virtual_time, "STALL_S", 0.01)
+    monkeypatch.setattr(virtual_time, "FOLLOW_S", 0.01)
+    reported = threading.Event()
+    monkeypatch.setattr(caplog.handler, "filters", [lambda record: reported.set() or True])
 
-    async def slow() -> None:
-        await asyncio.to_thread(threading.Event().wait, 0.1)
+    def slow() -> None:
+        assert reported.wait(60)
+        threading.Event().wait(0.1)  # time in which it may be reported again
 
     with caplog.at_level(logging.WARNING, "messager_store"):
-        run(slow())
+        run(asyncio.to_thread(slow))
         assert len(caplog.records) == 1
         assert "1 calls in other threads have not ended" in caplog.text
 
