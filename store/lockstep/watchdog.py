@@ -48,16 +48,14 @@ class Watchdog:
                 return
             while not self._answered.wait(self._seconds):
                 frame = sys._current_frames().get(thread)
-                if frame is None or not _waits_for_events(frame):
-                    break
-            else:
-                continue
-            where = "" if frame is None else " in " + _line(traceback.extract_stack(frame)[-1])
-            self._report(
-                f"the event loop has been blocked for {self._seconds:g} s{where}: live agents must not block it; "
-                "use await, or asyncio.to_thread"
-            )
-            self._answered.wait()
+                if frame is not None and _waits_for_events(frame):
+                    continue
+                where = "" if frame is None else " in " + _line(traceback.extract_stack(frame)[-1])
+                self._report(
+                    f"the event loop has been blocked for {self._seconds:g} s{where}: live agents must not block it; "
+                    "use await, or asyncio.to_thread"
+                )
+                self._answered.wait()
 
 
 def _waits_for_events(frame: FrameType) -> bool:
