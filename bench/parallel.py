@@ -18,8 +18,8 @@ from importlib import import_module
 from pathlib import Path
 
 from messager_store import EventLog
-from messager_store.arrow.batches import batches
 from messager_store.formats.parquet import write_parts
+from messager_store.projection.tables import batches
 from messager_store.queries.index import index
 from messager_store.ray import dataset
 from messager_store.testing import Databases, postgres_server

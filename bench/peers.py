@@ -57,7 +57,7 @@ def prepare(peers: Iterable[str], say: Callable[[str], None]) -> None:
             _run([sys.executable, "-m", "venv", "--without-pip", str(HOME / "venv")])
         if not stamp.exists() or stamp.read_text() != project:
             say("installing the project into build/bench/venv")
-            _install("-e", f"{ROOT}[arrow,demo,mqtt,postgres]", *SERVERS)
+            _install("-e", f"{ROOT}[analysis,demo,mqtt,postgres]", *SERVERS)
             stamp.write_text(project)
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoEnvironment(_reason(error)) from None

@@ -242,7 +242,7 @@ ROWS = (
     ),
     Row(
         "table",
-        "a million indexed events as record batches of pyarrow, with names and texts",
+        "a million events with a projection as record batches of pyarrow, with names and texts",
         "a raw sqlite3 cursor over the event table, pages by fetchmany",
         "tables:Cursor",
         1.0,

@@ -1,6 +1,6 @@
-"""Rows about tables: a whole indexed experiment as record batches of pyarrow, with names, texts and receptions.
+"""Rows about tables: an experiment with a projection as record batches of pyarrow, with names, texts and receptions.
 
-`import pyarrow` is not measured, the process of the driver is.
+`import pyarrow` is not measured.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import asyncio
 import time
 
 from messager_store import EventLog
-from messager_store.arrow import schema
-from messager_store.arrow.batches import batches
-from messager_store.queries.index import index
+from messager_store.projection.query import brought_up
+from messager_store.projection.tables import batches
 
 from . import reading
 from .measure import Stage, Values
@@ -26,12 +25,11 @@ class _Table(reading._SharedStore):
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage)
-        schema.pyarrow()
-        asyncio.run(self._index())
+        asyncio.run(self._project())
 
-    async def _index(self) -> None:
+    async def _project(self) -> None:
         async with EventLog.open(str(self._path)) as log:
-            await index(log, await log.experiment("bench"))
+            await brought_up(log, await log.experiment("bench"))
 
     async def _ours(self) -> Values:
         async with EventLog.open(str(self._path)) as log:

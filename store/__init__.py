@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .privacy.json_paths import redactor
     from .privacy.redaction import redact
     from .privacy.redaction_filter import RedactionFilter
+    from .projection.sql import sql
     from .queries.comparison.compare import compare
     from .queries.comparison.result import Comparison
     from .queries.comparison.run_summary import RunsSummary, summarise
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from .queries.delays import Delays, delays
     from .queries.index import index
     from .queries.problems import Problems, problems
-    from .queries.sql import sql
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -84,7 +84,7 @@ _MODULE_OF = {
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
-    "sql": "queries.sql",
+    "sql": "projection.sql",
     "summarise": "queries.comparison.run_summary",
     "unpack": "formats.pack",
     "verify": "maintenance.verify",

@@ -12,15 +12,15 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from .arrow import schema
-from .arrow.batches import batches
 from .db.databases import for_store, in_memory
 from .errors import StoreError
 from .log.event import Cursor
 from .log.event_log import EventLog
 from .log.reading import cuts
 from .log.selection import Selection
-from .queries.index import index_or_warn
+from .projection.query import brought_up
+from .projection.schema import pyarrow
+from .projection.tables import batches, columns
 
 PART_EVENTS = 100_000
 """Events in a part, unless the caller asks for a number of parts."""
@@ -55,7 +55,7 @@ async def _divided(store: str, exp_id: str, selection: Selection, parts: int | N
     """Return selections of about equal size that together have the events of the given one, in replay order."""
     async with EventLog.open(store, create=False) as log:
         of = await log.experiment(exp_id)
-        await index_or_warn(log, of)  # once, and not in every task
+        await brought_up(log, of)  # once, and not in every task
         span = await selection.span(log.database, of)
         if parts is None:
             events = sum(row.last_seq for row in await log.recorders(of))
@@ -92,8 +92,8 @@ async def _next(found: AsyncGenerator[Any, None]) -> Any:
 
 async def _read(store: str, exp_id: str, part: Selection, events: bool) -> AsyncGenerator[Any, None]:
     """Yield the tables of a part; an empty one first, so that the columns are known if there are no events."""
-    pa = schema.pyarrow()
-    yield schema.schema().empty_table()
+    pa = pyarrow()
+    yield columns().empty_table()
     async with EventLog.open(store, create=False) as log:
         of = await log.experiment(exp_id)
         async with aclosing(batches(log, of, part, events=events)) as found:

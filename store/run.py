@@ -19,12 +19,12 @@ from .log.event_log import EventLog
 from .log.match import Match
 from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
+from .projection.sql import SqlResult, sql
 from .queries.comparison.compare import compare
 from .queries.comparison.result import Comparison
 from .queries.counting.count import Counts, count
 from .queries.delays import Delays, delays
 from .queries.problems import Problems, problems
-from .queries.sql import SqlResult, sql
 from .run_card import card
 from .view.report import Page, page_of, report
 
@@ -72,9 +72,9 @@ class Run:
     def table(self, selection: Selection | None = None, *, events: bool = False, **filters: Unpack[Filters]) -> Any:
         """Return the selected messages, each once, as a `pyarrow.Table`; with `events`, all events.
 
-        docs/analysis.md describes the columns. The experiment is indexed first, if it is not yet.
+        docs/analysis.md describes the columns. The projection is brought up to date first.
         """
-        from .arrow.batches import table
+        from .projection.tables import table
 
         return self._call(lambda log, of: table(log, of, selection_of(selection, filters), events=events))
 

@@ -10,7 +10,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import date, time, timedelta
 from enum import Enum
 from itertools import pairwise
 from operator import attrgetter
@@ -79,8 +79,10 @@ def as_text(value: Any) -> str:
         return value
     if isinstance(value, bytes):
         return decoded(value)
-    if isinstance(value, datetime):
+    if isinstance(value, date | time):
         return value.isoformat()
+    if isinstance(value, timedelta):
+        return str(value)
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

@@ -11,7 +11,7 @@ import click
 
 from ..json_text import dump_strict
 from ..text import plural, safe
-from .output import LEAST, Column, as_text, decoded, facts, fitted, note, table
+from .output import LEAST, Column, as_text, facts, fitted, note, table
 
 Rows = Sequence[Sequence[Any]]
 
@@ -88,7 +88,12 @@ class Table:
 
 
 def _readable(value: Any) -> Any:
-    return decoded(value) if isinstance(value, bytes) else value
+    """Return a value that JSON has, or else as text."""
+    if isinstance(value, list):
+        return [_readable(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _readable(one) for key, one in value.items()}
+    return value if value is None or isinstance(value, str | int | float) else as_text(value)
 
 
 def _most(widths: Sequence[int], room: int) -> int:

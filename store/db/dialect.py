@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Insert, Table
@@ -12,7 +12,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ..errors import StoreError
 from .statements import Commit, Part
-from .user_query import Rows, UserQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +22,6 @@ class Need:
     bytes: int
     free: int | None
     """None if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArrowSource:
-    """The way in which a driver of ADBC reads the database."""
-
-    driver: str
-    """Package of the driver."""
-    uri: str
-    """URI for the driver, credentials included."""
-    setup: tuple[str, ...] = ()
-    """Statements for every connection."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Options of each query."""
-    decode: Callable[[bytes], str] | None = None
-    """Function that decodes texts with U+0001, if the database holds other texts than were written."""
 
 
 class Appender(Protocol):
@@ -60,6 +43,9 @@ class Dialect(Protocol):
     spool_folders: tuple[str, ...]
     """Default folders of spools, in which recorders keep events while the store is unreachable, the first choice first.
     """
+
+    derived_folders: tuple[str, ...]
+    """Folders for files that are computed from events (`derived_files`), the first choice first."""
 
     may_write: bool
     """False if this user is known to lack the right to write to the store; known once it is open."""
@@ -108,16 +94,6 @@ class Dialect(Protocol):
 
     async def prefer_indexes(self, connection: AsyncConnection) -> None:
         """Read through indexes wherever one fits, until the transaction ends, as with large tables."""
-
-    def arrow_source(self, page: int) -> ArrowSource:
-        """Return the way in which a driver of ADBC reads pages of this number of rows, in another process."""
-
-    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
-        """Run a user's statement, which cannot write, on a connection of its own.
-
-        Its transaction ends with the block, and at the time limit in any case. Raises `StatementFailed`,
-        `StatementTimedOut` and the `StoreError` for a store that cannot be read.
-        """
 
     def appender(self) -> Appender:
         """Return a new appender, with connections of its own."""

@@ -151,7 +151,7 @@ def differences(connection: Connection) -> list[str]:
     context = MigrationContext.configure(connection, opts={"compare_type": True})
     found = [_described(difference) for difference in compare_metadata(context, metadata)]
     if found or not_compared(connection) is not None:
-        missing = {"event_view", "message"} - set(inspect(connection).get_view_names())
+        missing = {"event_view"} - set(inspect(connection).get_view_names())
         return found + [f"the view {view} is missing{RESTORE}" for view in sorted(missing)]
     return found + [line + RESTORE for line in _view_differences(connection)]
 

@@ -1,4 +1,4 @@
-"""Folder of the user for the spools of one store, for stores beside which there is no place for them."""
+"""Folders of the user for one store, for stores beside which there is no place for them."""
 
 from __future__ import annotations
 
@@ -12,3 +12,10 @@ def state_folder(location: str) -> str:
     state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     name = hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return str(Path(state, "messager", "spool", name))
+
+
+def cache_folder(location: str) -> str:
+    """Return the folder for files of the store at a location, in the cache of the user."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    cache = os.environ.get("MESSAGER_CACHE") or os.path.join(home, "messager")
+    return os.path.join(cache, hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:16])

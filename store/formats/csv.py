@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..arrow import schema
 from ..log.event_log import EventLog
 from ..log.selection import Selection
+from ..projection.schema import pyarrow
+from ..projection.tables import columns
 from .exporting import begin
 from .output_file import open_output
 from .sharing import Sharing
@@ -29,24 +30,24 @@ async def write(
 
     The file appears when it is complete, and replaces an existing one.
     """
-    pa = schema.pyarrow()
-    columns = pa.schema([*((field.name, _kind(field)) for field in schema.schema()), ("payload_base64", pa.string())])
+    pa = pyarrow()
+    written = pa.schema([*((field.name, _kind(field)) for field in columns()), ("payload_base64", pa.string())])
     export = await begin(log, exp_id, progress, shared)
-    with open_output(path) as file, pa.csv.CSVWriter(file, columns) as writer:
+    with open_output(path) as file, pa.csv.CSVWriter(file, written) as writer:
         async for batch in export.batches(selection, messages=messages):
-            writer.write_batch(_with_texts(batch, columns))
+            writer.write_batch(_with_texts(batch, written))
     return export.count
 
 
 def _kind(field: Any) -> Any:
     """Return the type in which a column is written: CSV has no bytes and no dictionaries."""
-    pa = schema.pyarrow()
+    pa = pyarrow()
     return pa.string() if pa.types.is_dictionary(field.type) or pa.types.is_binary(field.type) else field.type
 
 
-def _with_texts(batch: Any, columns: Any) -> Any:
+def _with_texts(batch: Any, of: Any) -> Any:
     """Return a record batch with texts in place of dictionaries and bytes."""
-    pa = schema.pyarrow()
+    pa = pyarrow()
     arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
     texts: list[str | None] = []
     others: list[str | None] = []
@@ -58,4 +59,4 @@ def _with_texts(batch: Any, columns: Any) -> Any:
             texts.append(None)
             others.append(base64.b64encode(payload).decode())
     arrays |= {"payload": pa.array(texts, pa.string()), "payload_base64": pa.array(others, pa.string())}
-    return pa.RecordBatch.from_arrays([arrays[field.name].cast(field.type) for field in columns], schema=columns)
+    return pa.RecordBatch.from_arrays([arrays[field.name].cast(field.type) for field in of], schema=of)

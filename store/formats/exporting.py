@@ -40,7 +40,7 @@ class Export:
 
     async def batches(self, selection: Selection | None, *, messages: bool) -> AsyncGenerator[Any, None]:
         """Yield the record batches of a selection: all events, or with `messages` each message once."""
-        from ..arrow.batches import batches  # text formats start faster without it
+        from ..projection.tables import batches  # text formats start faster without it
 
         change = None if self._shared is None else self._shared.event
         found = batches(self._log, self.of, selection, events=not messages, change=change, progress=self._indexing)
@@ -56,7 +56,7 @@ class Export:
 
     def _indexing(self, done: int, total: int) -> None:
         if self._progress is not None:
-            self._progress(done, total, "indexing")
+            self._progress(done, total, "reading")
 
 
 async def begin(

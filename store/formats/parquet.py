@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..arrow import schema
 from ..errors import OutputFailed, StoreError
 from ..log.event_log import EventLog
 from ..log.selection import Selection
+from ..projection.schema import pyarrow
+from ..projection.tables import columns
 from .exporting import begin
 from .output_file import mode_at, open_output
 from .sharing import Sharing
@@ -49,9 +50,9 @@ async def write(
 
     The file appears when it is complete, and replaces an existing one.
     """
-    schema.pyarrow()
+    pyarrow()
     export = await begin(log, exp_id, progress, shared)
-    with open_output(path) as file, _Groups(file, schema.schema()) as groups:
+    with open_output(path) as file, _Groups(file, columns()) as groups:
         async for batch in export.batches(selection, messages=messages):
             groups.add(batch)
     return export.count
@@ -72,7 +73,7 @@ async def write_parts(
 
     Raises `StoreError` if there is such a folder that is not empty.
     """
-    schema.pyarrow()
+    pyarrow()
     export = await begin(log, exp_id, progress, shared)
     with _new_folder(Path(path)) as folder, contextlib.closing(_Parts(folder, by)) as parts:
         async for batch in export.batches(selection, messages=messages):
@@ -84,7 +85,7 @@ class _Groups:
     """Writes a file in row groups of similar size."""
 
     def __init__(self, file: Any, of: Any) -> None:
-        self._pa = schema.pyarrow()
+        self._pa = pyarrow()
         self._schema = of
         self._writer = self._pa.parquet.ParquetWriter(file, of, compression=COMPRESSION)
         self._waiting: list[Any] = []

@@ -27,7 +27,8 @@ class ContentFilter:
     """The conditions of a `Selection` on the content of events. Redacted events fulfil none."""
 
     def __init__(self, grep: Sequence[str], regex: bool, where: Sequence[str], text: str | None) -> None:
-        self._words = [] if regex else [normalised(storable(word)) for word in grep]
+        self.words: list[str] = [] if regex else [normalised(storable(word)) for word in grep]
+        """Folded texts of which an event must contain one."""
         if "" in grep:
             raise StoreError("there is nothing to search for: give the text that grep is to find")
         self._patterns = [_pattern(word) for word in grep] if regex else []
@@ -38,9 +39,14 @@ class ContentFilter:
         """True if there is a condition; False if only the path of the text is given."""
 
     @property
+    def has_path(self) -> bool:
+        """True if the text of an event is that at a path."""
+        return self._path is not None
+
+    @property
     def preselects(self) -> bool:
         """True if the side table `said` can tell events that are not selected."""
-        return bool(self._words) and self._path is None
+        return bool(self.words) and self._path is None
 
     def text(self, entry: Event) -> str | None:
         """Return what was said in an event: the decoded text, or the values at the path; None if there is none."""
@@ -77,7 +83,7 @@ class ContentFilter:
         return False
 
     def _takes_text(self, entry: Event) -> bool:
-        if not self._words and not self._patterns:
+        if not self.words and not self._patterns:
             return True
         text = self.text(entry)
         if text is None:
@@ -86,7 +92,7 @@ class ContentFilter:
             plain = unicodedata.normalize("NFKC", text)
             return any(pattern.search(plain) for pattern in self._patterns)
         folded = normalised(text[:MAX_TEXT])[:MAX_TEXT]
-        return any(word in folded for word in self._words)
+        return any(word in folded for word in self.words)
 
     async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
         """Return SQL conditions that leave out events which the side table `said` shows not to be selected.
@@ -99,7 +105,7 @@ class ContentFilter:
             query = select(indexed_experiment.c.decoder).where(indexed_experiment.c.experiment_id == of.id)
             if (await connection.execute(query)).scalar_one_or_none() != DECODER_VERSION:
                 return []
-        without = [not_(database.dialect.contains(said.c.folded, word)) for word in self._words]
+        without = [not_(database.dialect.contains(said.c.folded, word)) for word in self.words]
         return [not_(exists().where(said.c.event_id == event.c.id, and_(*without)))]
 
 

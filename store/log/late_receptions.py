@@ -207,7 +207,7 @@ async def _retracted(database: Database, of: Experiment, recorders: list[Recorde
         return {}
     async with database.reading() as connection:
         rows = await connection.execute(RETRACTING.where(event.c.experiment_id == of.id))
-        return retracted(rows.all())
+        return retracted(rows.all(), {row.uuid: row.id for row in recorders})
 
 
 async def _pages(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class MarkLabels:
     """Labels of marks in replay order: `NAME`, and `NAME#2` for the second mark of a name, as in `mark:NAME#2`."""
@@ -16,3 +19,11 @@ class MarkLabels:
         number = self._times[name] = self._times.get(name, 0) + 1
         self.last = name if number == 1 else f"{name}#{number}"
         return self.last
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs to go on from here, as JSON holds it."""
+        return {"last": self.last, "times": self._times}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from the `state` of other labels."""
+        self.last, self._times = state["last"], dict(state["times"])

@@ -108,11 +108,11 @@ class Selection:
         self.channels = None if channels is None else list(_several(channels))
         self.exclude = None if exclude is None else list(_several(exclude))
         self.agents, self.from_ids, self.to_ids = map(_agent_values, (agents, from_ids, to_ids))
-        self._pairs: list[tuple[set[bytes], set[bytes]]] = []
+        self.pairs: list[tuple[set[bytes], set[bytes]]] = []
         """Senders and recipients of which one pair must fit; empty for no condition."""
         if between is not None:
             one, other = (_agent_values(ids) or set() for ids in _two(between))
-            self._pairs = [(one, other), (other, one)]
+            self.pairs = [(one, other), (other, one)]
         words, conditions = list(_several(grep)), list(_several(where))
         self.content = ContentFilter(words, regex, conditions, text) if words or conditions or text else None
         """The conditions on content; None if there are none."""
@@ -172,13 +172,13 @@ class Selection:
         """True if only kinds and redacted events are excluded. The points do not count."""
         given = (self.channels, self.exclude, self.agents, self.from_ids, self.to_ids, self.last_per)
         left_out = self.left_out or self.senders_left_out
-        return not (left_out or self._pairs or self.by_content or self.context) and all(one is None for one in given)
+        return not (left_out or self.pairs or self.by_content or self.context) and all(one is None for one in given)
 
     @property
     def whole_channels(self) -> bool:
         """True if the messages of a channel are selected or not as a whole. The points do not count."""
         given = (self.kinds, self.agents, self.from_ids, self.to_ids, self.last_per)
-        return not (self._pairs or self.by_content) and all(one is None for one in given)
+        return not (self.pairs or self.by_content) and all(one is None for one in given)
 
     @property
     def by_content(self) -> bool:
@@ -241,13 +241,13 @@ class Selection:
             (self.agents is None or _is_among(entry.from_id, self.agents) or _is_among(entry.to_id, self.agents))
             and (self.from_ids is None or _is_among(entry.from_id, self.from_ids))
             and (self.to_ids is None or _is_among(entry.to_id, self.to_ids))
-            and (not self._pairs or self._fits_pair(entry))
+            and (not self.pairs or self._fits_pair(entry))
             and (not self.senders_left_out or not _is_among(entry.from_id, self.senders_left_out))
             and (self.content is None or self.content.takes(entry, skipped))
         )
 
     def _fits_pair(self, entry: Event) -> bool:
-        return any(_is_among(entry.from_id, a) and _is_among(entry.to_id, b) for a, b in self._pairs)
+        return any(_is_among(entry.from_id, a) and _is_among(entry.to_id, b) for a, b in self.pairs)
 
     def without_redacted(self) -> Selection:
         """Return the same selection without redacted events."""
@@ -267,11 +267,17 @@ class Selection:
         other.senders_left_out = self.senders_left_out.union(map(agent_value, senders))
         return other
 
+    def limited(self, limit: int | None) -> Selection:
+        """Return the same selection with another maximum of events."""
+        other = copy(self)
+        other.limit = limit
+        return other
+
     def of_channels(self) -> Selection:
         """Return the same selection without the conditions on agents and content."""
         other = copy(self)
         other.agents = other.from_ids = other.to_ids = other.content = None
-        other._pairs = []
+        other.pairs = []
         return other
 
     async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
@@ -298,7 +304,7 @@ class Selection:
     async def _condition_on_agents(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
         senders, recipients = event.c.from_id, event.c.to_id
         by_agent = ((self.agents, (senders, recipients)), (self.from_ids, (senders,)), (self.to_ids, (recipients,)))
-        if all(values is None for values, _ in by_agent) and not self._pairs and not self.senders_left_out:
+        if all(values is None for values, _ in by_agent) and not self.pairs and not self.senders_left_out:
             return []
         agents = {number: agent_value(agent) for number, agent in (await all_names(database, of.id, AGENT)).items()}
 
@@ -308,8 +314,8 @@ class Selection:
         conditions: list[ColumnElement[bool]] = [
             or_(*(among(column, values) for column in columns)) for values, columns in by_agent if values is not None
         ]
-        if self._pairs:
-            conditions.append(or_(*(and_(among(senders, a), among(recipients, b)) for a, b in self._pairs)))
+        if self.pairs:
+            conditions.append(or_(*(and_(among(senders, a), among(recipients, b)) for a, b in self.pairs)))
         if self.senders_left_out:
             conditions.append(not_(among(senders, self.senders_left_out)))  # of null, this is null
         return conditions

@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db import derived
+from ..db import derived, derived_files
 from ..db.codes import SEQ_BITS
 from ..db.schema import (
     VISIBLE,
@@ -86,6 +86,7 @@ async def remove(
         await derived.clear_state(connection, of.id)
     recorders = await recorders_of(database, of.id)
     await asyncio.to_thread(_forget_registrations, database.location, recorders)
+    await asyncio.to_thread(derived_files.delete, database, of.id)
     total = sum(row.last_seq for row in recorders)
     done = 0
     for row in recorders:
@@ -104,6 +105,7 @@ async def remove(
         for table in (recorder, name, tag, redaction, indexed_experiment):
             await connection.execute(delete(table).where(table.c.experiment_id == of.id))
         await connection.execute(delete(experiment).where(experiment.c.id == of.id))
+    await asyncio.to_thread(derived_files.delete, database, of.id)
     return True
 
 

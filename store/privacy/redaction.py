@@ -7,6 +7,7 @@ rewritten (`scrubbing`). The conditions under which a redaction is refused are i
 
 from __future__ import annotations
 
+import asyncio
 import time
 from array import array
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from uuid import uuid4
 from sqlalchemy import delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db import derived
+from ..db import derived, derived_files
 from ..db.codes import AGENT, SEQ_BITS, SEQ_MASK
 from ..db.schema import event, name, recorder, redaction
 from ..experiments.lifecycle import lock
@@ -74,7 +75,7 @@ async def redact(
     Payload and msg_id are deleted; of the meta, only fields written by the log itself remain (the name of a mark, an
     outcome, the bounds of a gap). With `ids`, from_id and to_id are deleted too, and names of agents that no other
     event uses. Channel, kind, times, order and number of events remain. The head changes. The side tables of the
-    experiment are emptied.
+    experiment are emptied, and its projection is deleted.
     With `dry_run`, nothing is changed, and `who` and `why` are not checked. `progress` is called with the number of
     searched events and the total.
 
@@ -94,7 +95,9 @@ async def redact(
         if not found.ids and not found.done:
             await finish_scrub(log)
             return result
+        await asyncio.to_thread(derived_files.delete, database, of.id)
         if not found.ids or await _blank(log, of, chosen, found.ids, recorders, who, why, ids, result):
+            await asyncio.to_thread(derived_files.delete, database, of.id)  # a reader may have made them meanwhile
             await scrub(log)
             return result
     raise written_meanwhile(of)

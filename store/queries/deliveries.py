@@ -140,7 +140,7 @@ async def _begin(database: Database, experiment_id: int) -> _Run | None:
         if new and not any(row.delivery_seq for row in recorders):
             start = FIRST_NS
         elif new:
-            start = min(start, await _earliest(database, connection, new))
+            start = min(start, await _earliest(database, connection, experiment_id, new))
         run = _Run(
             turn=state.turn,
             start=start,
@@ -179,7 +179,7 @@ async def _take_turn(connection: AsyncConnection, experiment_id: int, run: _Run,
     run.turn += 1
 
 
-async def _earliest(database: Database, connection: AsyncConnection, new: list[Any]) -> int:
+async def _earliest(database: Database, connection: AsyncConnection, experiment_id: int, new: list[Any]) -> int:
     """Return the ts of the earliest new event, or of the earliest sending that a new event retracts."""
     behind = event.c.id > parameter("after"), event.c.id <= parameter("upto")
     earliest = EventQuery(select(func.min(event.c.ts)).where(*behind))
@@ -190,7 +190,8 @@ async def _earliest(database: Database, connection: AsyncConnection, new: list[A
         found += [ts for (ts,) in await earliest.rows_within(connection, database, **bounds) if ts is not None]
         if not row.failed_count:
             continue
-        for sending, ts in retracted(await retracting.rows_within(connection, database, **bounds)).items():
+        rows = await retracting.rows_within(connection, database, **bounds)
+        for sending, ts in retracted(rows, await _ids(connection, experiment_id)).items():
             sent_at = select(event.c.ts).where(event.c.id == sending, event.c.ts <= ts)
             found += (await connection.execute(sent_at)).scalars()
     return min(found)
@@ -231,7 +232,13 @@ async def _retractions(database: Database, experiment_id: int, first: int) -> di
     query = RETRACTING.where(event.c.experiment_id == experiment_id, event.c.ts >= first)
     async with database.reading() as connection:
         rows = (await connection.execute(query)).all()
-    return retracted(rows)
+        return retracted(rows, await _ids(connection, experiment_id))
+
+
+async def _ids(connection: AsyncConnection, experiment_id: int) -> dict[str, int]:
+    """Return the recorders' ids by uuid."""
+    query = select(recorder.c.uuid, recorder.c.id).where(recorder.c.experiment_id == experiment_id)
+    return {row.uuid: row.id for row in await connection.execute(query)}
 
 
 async def _restore(database: Database, matching: Matching, row: _Row) -> None:

@@ -38,7 +38,6 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from ..arrow.schema import name_text
 from ..db.codes import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.schema import delivery, event
 from ..experiments.records import Experiment
@@ -49,6 +48,7 @@ from ..log.messages import selected_pages
 from ..log.names import NameReader, agent_text, agent_value
 from ..log.selection import Selection
 from ..log.text import storable
+from ..projection.schema import name_text
 
 ROWS = 16_384
 """Maximum of messages in a chunk."""

@@ -13,10 +13,10 @@ from messager import RedisConfig
 from messager.testing import RedisServer
 from messager_store import Event, EventLog, Experiment
 from messager_store.cli.demo_society import QUARREL, live
+from messager_store.projection.sql import sql
 from messager_store.queries.counting.count import count
 from messager_store.queries.delays import Delays, delays
 from messager_store.queries.problems import problems
-from messager_store.queries.sql import sql
 
 Pair = tuple[Any, Any]
 
@@ -107,7 +107,7 @@ async def _talk(society: Society) -> None:
     pairs = await count(log, of, ("from", "to"))
     wanted = Counter((entry.from_id, entry.to_id) for entry in society.sent)
     assert {row.keys: row.messages for row in pairs} == wanted
-    rows = await sql(log, of, "select sender, recipient, count(*) from messages group by 1, 2")
+    rows = await sql(log, of, "select from_id, to_id, count(*) from messages group by 1, 2")
     text = [tuple(None if each is None else str(each) for each in pair) for pair in wanted]
     assert {row[:2]: row[2] for row in rows.rows} == dict(zip(text, wanted.values(), strict=True))
 
@@ -147,8 +147,8 @@ async def _trouble(society: Society) -> None:
 
 async def _table(society: Society) -> None:
     """The table of pyarrow."""
-    from messager_store.arrow.batches import table
     from messager_store.log.selection import Selection
+    from messager_store.projection.tables import table
 
     arrived = {entry.cursor: received.ts for entry, received in society.deliveries()}
     rows = (await table(society.log, society.of, Selection())).to_pylist()

@@ -21,7 +21,6 @@ MODULES = (
     "migrating",
     "importing",
     "sharing",
-    "tables",
     "gathering",
     "clocks",
     "replaying",

@@ -93,8 +93,11 @@ def recorders(store: Store, exp_id: str) -> list[Recorded]:
 
 
 def delivered(store: Path, exp_id: str) -> set[int]:
-    """Return the numbers of the messages with a reception in the view `message`."""
-    query = "SELECT payload FROM message WHERE exp_id = ? AND received_at IS NOT NULL"
+    """Return the numbers of the messages with a reception."""
+    query = (
+        "SELECT e.payload FROM experiment x JOIN event e ON e.experiment_id = x.id "
+        "WHERE x.exp_id = ? AND EXISTS (SELECT 1 FROM delivery d WHERE d.sending_id = e.id)"
+    )
     return {n for (payload,) in _asked(store, query, exp_id) if (n := number_of(payload)) is not None}
 
 

@@ -44,7 +44,7 @@ async def test_a_run_is_used_while_an_event_loop_is_running(kept: str, log: Even
         assert run.table().num_rows == 10
         assert run.table(events=True).num_rows == 11
         assert run.table(since="mark:night", limit=2)["text"].to_pylist() == ["hi 5", "hi 6"]
-        assert run.sql("select sender, count(*) from messages group by 1 order by 1").rows == [("0", 5), ("1", 5)]
+        assert run.sql("select from_id, count(*) from messages group by 1 order by 1").rows == [("0", 5), ("1", 5)]
         assert (run.exp_id, run.store) == ("exp-1", kept)
 
 
@@ -87,7 +87,7 @@ async def test_results_are_tables_in_notebooks_and_escape_what_was_recorded(log:
     await filled(log, [*said, gap], "exp-1")
     with Run("exp-1", store=store) as run:
         shown = [run.count("from")._repr_html_(), run.problems()._repr_html_()]
-        shown.append(run.sql("select sender, ts, null as missing from messages")._repr_html_())
+        shown.append(run.sql("select from_id, ts, null as missing from messages")._repr_html_())
     for html in shown:
         assert "<script>" not in html and "\x1b" not in html and "&lt;script&gt;" in html
     assert shown[0].count("<tr>") == SHOWN + 1 and "and 2 more rows" in shown[0]
@@ -185,7 +185,7 @@ def test_bars_stand_where_the_messages_are() -> None:
 @pytest.mark.sqlite
 async def test_without_pyarrow_one_line_says_what_to_install(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with Run("exp-1", store=kept) as run, pytest.raises(StoreError, match=r"pip install 'pyarrow>="):
+    with Run("exp-1", store=kept) as run, pytest.raises(StoreError, match=r"pip install 'duckdb>="):
         run.table()
 
 

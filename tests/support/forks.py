@@ -34,7 +34,7 @@ _IMPORTS = (
     *("messager_store.maintenance.status", "messager_store.maintenance.verify", "messager_store.privacy.redaction"),
     *("messager_store.queries.comparison.compare", "messager_store.queries.counting.count"),
     *("messager_store.queries.delays", "messager_store.queries.overview", "messager_store.queries.problems"),
-    *("messager_store.queries.sql", "messager_store.recording.closing", "messager_store.formats.gather"),
+    *("messager_store.projection.sql", "messager_store.recording.closing", "messager_store.formats.gather"),
     *("messager_store.recording.tap", "messager_store.replay.engine"),
 )
 

@@ -58,14 +58,13 @@ class _Sql(click.Command):
 @output_options
 @asynchronous
 async def command(exp: str, statement: str | None, limit: int | None, timeout: float, store: str, form: Form) -> None:
-    """Run one SQL statement about an experiment. It can only read.
+    """Run one SQL statement about an experiment, in DuckDB. It can only read.
 
-    The views messages, events, deliveries, marks, gaps and minutes hold this experiment only, and :exp is its exp_id.
-    All tables and views of the store can be read too. Without STATEMENT, the views and their columns are listed; if it
-    is -, it is read from standard input. --json prints one JSON object per row.
+    The views messages, events, deliveries, marks and gaps hold this experiment. Without STATEMENT, the views and their
+    columns are listed; if it is -, it is read from standard input. --json prints one JSON object per row.
     """
     from ...errors import StatementFailed
-    from ...queries.sql import open_sql, pages_of
+    from ...projection.sql import open_sql, pages_of, views_of
 
     if statement == "-":
         statement = sys.stdin.read()
@@ -75,10 +74,10 @@ async def command(exp: str, statement: str | None, limit: int | None, timeout: f
     async with open_log(store) as log:
         of = await log.experiment(exp)
         if statement is None:
-            _list_views(form)
+            _list_views(form, await views_of(log, of))
             return
         try:
-            with Progress(f"indexing {safe(of.exp_id)}") as progress:
+            with Progress(f"reading {safe(of.exp_id)}") as progress:
                 async with open_sql(log, of, statement, timeout_s=timeout, progress=progress) as result:
                     progress.clear()
                     output.begin(result.columns)
@@ -94,13 +93,11 @@ async def command(exp: str, statement: str | None, limit: int | None, timeout: f
         note(f"the first {plural(output.count, 'row')}; there are more: -n N, --csv or --json prints them")
 
 
-def _list_views(form: Form) -> None:
-    from ...db.user_query import VIEWS
-
+def _list_views(form: Form, views: dict[str, list[str]]) -> None:
     if form is Form.TABLE:
-        facts([(view, ", ".join(columns)) for view, columns in VIEWS.items()])
+        facts([(view, ", ".join(columns)) for view, columns in views.items()])
     else:
-        print_data(form, VIEWS, [{"view": view, "column": column} for view in VIEWS for column in VIEWS[view]])
+        print_data(form, views, [{"view": view, "column": column} for view in views for column in views[view]])
 
 
 def _show_place(error: StatementFailed) -> None:

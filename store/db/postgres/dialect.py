@@ -28,11 +28,10 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from messager.time_limit import time_limit
 
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
-from ..dialect import ArrowSource, Need
+from ..dialect import Need
 from ..schema import metadata
-from ..state_folder import state_folder
-from ..user_query import Rows, UserQuery
-from . import nul_text, user_query
+from ..state_folder import cache_folder, state_folder
+from . import nul_text
 from .append import Appender
 from .errors import ALSO_CONNECTING, ERRORS, is_about_rights, translate
 from .rights import has_schema, missing
@@ -86,6 +85,7 @@ class Postgres:
         self._url = parse_url(url)
         self.location = self._url.location
         self.spool_folders = (state_folder(self.location),)
+        self.derived_folders = (cache_folder(self.location),)
         self._doubted = 0
         """Number of times that all connections were discarded. Older connections are not used again."""
 
@@ -126,12 +126,6 @@ class Postgres:
 
     async def prefer_indexes(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql(_PREFER_INDEXES)
-
-    def arrow_source(self, page: int) -> ArrowSource:
-        return ArrowSource("adbc_driver_postgresql", self._url.libpq, decode=nul_text.decode)
-
-    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
-        return user_query.run(self._connect, query, self.translate)
 
     def appender(self) -> Appender:
         return Appender(self._connect, self._doubt)

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from sqlite3 import Error as SQLiteError
 from typing import Any
-from urllib.parse import urlencode
 
 import aiosqlite
 from sqlalchemy import ColumnElement, Insert, Table, event, func, text
@@ -34,11 +33,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
-from ..dialect import ArrowSource, Need
+from ..dialect import Need
 from ..one_host import ELSEWHERE, HOST, refusal
-from ..state_folder import state_folder
-from ..user_query import Rows, UserQuery
-from . import file, user_query
+from ..state_folder import cache_folder, state_folder
+from . import file
 from .append import Appender
 
 BUSY_TIMEOUT_MS = 4000
@@ -74,6 +72,8 @@ class SQLite:
         self.location = self.path if self._folder is None else path
         beside = f"{self.path}-spool"
         self.spool_folders = (beside,) if self._folder else (beside, state_folder(self.location))
+        projection = f"{self.path}-projection"
+        self.derived_folders = (projection,) if self._folder else (projection, cache_folder(self.location))
         self.may_write = True
         self._turn = asyncio.Lock()
         self._threads: dict[threading.Thread, weakref.ref[aiosqlite.Connection]] = {}
@@ -126,20 +126,6 @@ class SQLite:
 
     async def prefer_indexes(self, connection: AsyncConnection) -> None:
         """Nothing to do: SQLite always prefers them."""
-
-    def arrow_source(self, page: int) -> ArrowSource:
-        mode = {**self._mode(), "mode": "ro"}
-        return ArrowSource(
-            "adbc_driver_sqlite",
-            f"{file.uri(self.path)}?{'&'.join(f'{key}={value}' for key, value in mode.items())}",
-            (f"PRAGMA busy_timeout={BUSY_TIMEOUT_MS}",),
-            # the driver takes types of columns from the first rows: from all of a page here
-            {"adbc.sqlite.query.batch_rows": str(page + 1)},
-        )
-
-    def user_query(self, query: UserQuery) -> AbstractAsyncContextManager[Rows]:
-        uri = f"{file.uri(self.path)}?{urlencode(self._mode() | {'mode': 'ro'})}"
-        return user_query.run(uri, _settings()[:1], query, self._translated)
 
     def appender(self) -> Appender:
         return Appender(self._open_for_appends, self._file_id)

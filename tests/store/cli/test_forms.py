@@ -24,7 +24,7 @@ TABLES = [
     (("problems", "a"), ["problem", "reason", "time"], "details"),
     (("diff", "a", "c"), ["channel", "kind"], "differences"),
     (("diff", "a", "b", "--summary"), ["channel", "from", "to"], "pairs"),
-    (("sql", "a", "select channel, sender from messages"), ["channel", "sender"], None),
+    (("sql", "a", "select channel, from_id from messages"), ["channel", "from_id"], None),
 ]
 
 

@@ -29,7 +29,6 @@ async def test_the_migrated_tables_are_those_of_the_models(log: EventLog) -> Non
 
 async def test_a_column_that_is_missing_would_be_noticed(log: EventLog) -> None:
     async with log.database.writing() as connection:
-        await connection.exec_driver_sql("DROP VIEW message")
         await connection.exec_driver_sql("DROP VIEW event_view")
         await connection.exec_driver_sql("ALTER TABLE event DROP COLUMN attributes")
     async with log.database.reading() as connection:

@@ -17,6 +17,11 @@ from messager_store.queries.index import index
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
 from tests.support.logs import close_and_index, experiment, filled, sent
 
+ARRIVALS = """
+SELECT e.ts, (SELECT min(d.received_at) FROM delivery d WHERE d.sending_id = e.id)
+FROM event e WHERE e.kind = 1 ORDER BY e.ts
+"""
+
 
 async def test_the_views_show_names_times_and_content(log: EventLog, store: str) -> None:
     nested = b'{"from": 3, "content": "{\\"content\\": \\"h\\u00e9\\"}"}'
@@ -35,7 +40,6 @@ async def test_the_views_show_names_times_and_content(log: EventLog, store: str)
     sql(store, "UPDATE said SET text = NULL WHERE event_id IN (SELECT id FROM event WHERE ts = 7)")
     async with log.database.reading() as connection:
         rows = (await connection.exec_driver_sql("SELECT * FROM event_view ORDER BY seq")).mappings().all()
-        messages = (await connection.exec_driver_sql("SELECT * FROM message ORDER BY ts")).mappings().all()
     assert rows[0]["time"] == "2023-11-14T22:13:20.000000001Z"
     assert rows[3]["time"] == "1969-12-31T23:59:59.999999999Z"
     assert [row["kind"] for row in rows] == [entry.kind for entry in events]
@@ -48,12 +52,6 @@ async def test_the_views_show_names_times_and_content(log: EventLog, store: str)
     ]
     assert int(rows[2]["from_id"]) == 2**70
     assert rows[0]["cursor"] == "1700000000000000001:1:1"
-    # one row a message: a sending where there is one, else one reception
-    assert [(row["channel"], row["kind"]) for row in messages] == [
-        ("listened:only", "received"),
-        ("exps:e1:agents:4:agent-chat", "sent"),
-    ]
-    assert messages[1]["received_at"] == events[1].ts
 
 
 async def test_the_views_work_on_every_hostile_value(log: EventLog, store: str) -> None:
@@ -64,8 +62,7 @@ async def test_the_views_work_on_every_hostile_value(log: EventLog, store: str) 
         )
     ]
     await filled(log, hostile)
-    for view in ("event_view", "message"):
-        assert len(sql(store, f"SELECT * FROM {view}")) == len(hostile)
+    assert len(sql(store, "SELECT * FROM event_view")) == len(hostile)
     shown = {row[0] for row in sql(store, "SELECT DISTINCT channel FROM event_view")}
     assert "hex:FFFE80" in shown and "with space" in shown
 
@@ -96,7 +93,7 @@ async def test_when_each_sending_was_first_received_is_known_once_the_experiment
     await log.append(first, [*heard, NewEvent("received", 2 * minute + 9, "c", b"same")])
     await log.append(second, [NewEvent("received", ts, "c", b"same") for ts in (11, 25)])
     await close_and_index(log, of, force=True)
-    rows = sql(store, "SELECT ts, received_at FROM message ORDER BY ts")
+    rows = sql(store, ARRIVALS)
     assert rows == [(10, 11), (20, 22), (30, 35), (40, None), (2 * minute, 2 * minute + 9)]
 
 
@@ -112,9 +109,7 @@ async def test_a_listener_has_heard_what_was_sent_since_it_began(
     await log.append(speaker, [sent(ts, b"same") for ts in (10, 20, 30, 40)])
     await log.append(late, [NewEvent("received", ts, "c", b"same") for ts in (22, 32, 43) if ts > began])
     await close_and_index(log, of, force=True)
-    assert sql(store, "SELECT ts, received_at FROM message ORDER BY ts") == [
-        (ts, heard) for ts, heard in zip((10, 20, 30, 40), expected, strict=True)
-    ]
+    assert sql(store, ARRIVALS) == [(ts, heard) for ts, heard in zip((10, 20, 30, 40), expected, strict=True)]
 
 
 async def test_what_was_sent_before_the_end_of_a_gap_was_not_heard_behind_it(log: EventLog, store: str) -> None:
@@ -125,7 +120,7 @@ async def test_what_was_sent_before_the_end_of_a_gap_was_not_heard_behind_it(log
     gap = NewEvent("gap", 25, None, b"", meta={"reason": "the connection was lost", "since": 15, "until": 25})
     await log.append(listener, [heard[0], gap, *heard[1:]])
     await close_and_index(log, of, force=True)
-    rows = sql(store, "SELECT ts, received_at FROM message ORDER BY ts")
+    rows = sql(store, ARRIVALS)
     assert rows == [(10, 11), (20, None), (30, 31), (40, 42)]
 
 
@@ -140,7 +135,7 @@ async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, stor
     """It was quadratic once. Counted in steps of SQLite's virtual machine and in rows of PostgreSQL."""
 
     def steps(exp_id: str) -> float:
-        query = f"SELECT count(*), max(received_at) FROM message WHERE exp_id = '{exp_id}' AND from_id IS NOT NULL"
+        query = f"SELECT count(*), max(time) FROM event_view WHERE exp_id = '{exp_id}' AND from_id IS NOT NULL"
         if "://" in store:
             [(plan,)] = sql(store, "ANALYZE", f"EXPLAIN (ANALYZE, FORMAT JSON) {query}")
             return rows_looked_at(json.loads(plan)[0]["Plan"])
@@ -185,9 +180,8 @@ def steps_of_sqlite(store: str, query: str) -> int:
 
 
 QUERIES = [
-    "SELECT count(*), max(received_at) FROM message WHERE exp_id = 'small'",
-    "SELECT from_id, count(*) FROM message WHERE exp_id = 'small' AND kind = 'sent' GROUP BY from_id",
-    "SELECT * FROM message WHERE experiment_id = 1 ORDER BY ts LIMIT 5",
+    "SELECT from_id, count(*) FROM event_view WHERE exp_id = 'small' AND kind = 'sent' GROUP BY from_id",
+    "SELECT * FROM event_view WHERE experiment_id = 1 ORDER BY ts LIMIT 5",
     "SELECT time, text FROM event_view WHERE exp_id = 'small' AND kind = 'mark'",
 ]
 
@@ -204,7 +198,6 @@ async def talk(log: EventLog, exp_id: str, messages: int) -> None:
 
 
 async def test_a_query_for_a_small_experiment_does_not_read_those_of_others(log: EventLog, store: str) -> None:
-    """The view `message` once read the whole store: 2 ms alone, 283 ms beside 300,000 events of others."""
     await talk(log, "small", 100)
     alone = [await effort(store, query) for query in QUERIES]
     await talk(log, "other", 10_000)
@@ -224,15 +217,15 @@ async def test_an_import_is_indexed_on_request_and_closing_again_completes_what_
     lines = [{"ts": 1, "channel": "c", "payload": "x"}, {"ts": 2, "kind": "received", "channel": "c", "payload": "x"}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     of = await import_jsonl(log, tmp_path / "a.jsonl", "e1")
-    assert sql(store, "SELECT text, received_at, indexed FROM message") == [(None, None, 0)]
+    assert sql(store, "SELECT text, indexed FROM event_view WHERE kind = 'sent'") == [(None, 0)]
     await index(log, of)
-    assert sql(store, "SELECT text, received_at, indexed FROM message") == [("x", 2, 1)]
+    assert sql(store, "SELECT text, indexed FROM event_view WHERE kind = 'sent'") == [("x", 1)]
     tables = ("delivery", "said", "activity", "indexed_recorder", "indexed_experiment")
     for table in tables:
         assert sql(store, f"DELETE FROM {table} RETURNING 1")
     for _ in range(2):
         await close_and_index(log, of)
-    assert sql(store, "SELECT received_at FROM message") == [(2,)]
+    assert sql(store, "SELECT received_at FROM delivery") == [(2,)]
 
 
 async def test_marks_and_gaps_have_no_channel(log: EventLog, store: str) -> None:

@@ -19,14 +19,14 @@ import pytest
 
 from messager_pytest.recording_file import write_lines
 from messager_store import EventLog, NewEvent, StoreError
-from messager_store.arrow import batches, driver
-from messager_store.arrow.batches import table
 from messager_store.formats import csv as csv_format
 from messager_store.formats import parquet
 from messager_store.formats.parquet import NONE, write, write_parts
 from messager_store.formats.sharing import sharing
+from messager_store.projection import tables
+from messager_store.projection.tables import table
 from messager_store.queries.index import index
-from tests.store.arrow.test_tables import hostile
+from tests.store.projection.test_tables import hostile
 from tests.support import messager
 from tests.support.logs import filled, sent
 
@@ -58,8 +58,7 @@ async def test_a_file_has_the_rows_of_the_table(log: EventLog, tmp_path: Path) -
 async def test_a_file_is_written_in_groups_of_rows(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int], groups: list[int]
 ) -> None:
-    monkeypatch.setattr(batches, "MANY", 0)
-    monkeypatch.setattr(driver, "PAGE", 7)
+    monkeypatch.setattr(tables, "BATCH", 7)
     for name, value in limit.items():
         monkeypatch.setattr(parquet, name, value)
     await filled(log, [sent(at) for at in range(70)])
@@ -218,7 +217,7 @@ async def test_without_pyarrow_one_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     writes = (write(log, "e1", folder / "x.parquet"), csv_format.write(log, "e1", folder / "x.csv"))
     for written in (*writes, write_parts(log, "e1", folder / "lake", "hour")):
-        with pytest.raises(StoreError, match=r"^[^\n]*`pip install 'pyarrow>=15'`$"):
+        with pytest.raises(StoreError, match=r"^[^\n]*`pip install 'duckdb>=2' 'pyarrow>=21'`$"):
             await written
     assert not list(folder.iterdir())
 

@@ -317,7 +317,7 @@ async def test_the_schedule_is_shown_by_the_command_line_and_in_sql(log: EventLo
     assert [(line.get("messager"), line.get("arrival")) for line in lines] == [
         (event.messager, event.arrival) for event in events
     ]
-    rows = sql(store, "SELECT messager, arrival FROM message WHERE exp_id = 'e1' AND kind = 'sent' ORDER BY ts")
+    rows = sql(store, "SELECT messager, arrival FROM event_view WHERE exp_id = 'e1' AND kind = 'sent' ORDER BY ts")
     sendings = [event for event in events if event.kind == "sent"]
     assert rows == [(event.messager, event.arrival) for event in sendings] and {by for by, _ in rows} == {one, two}
     done = messager("events", "e1", "--store", store, "--kind", "mark", cwd=tmp_path)

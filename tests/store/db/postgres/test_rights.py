@@ -80,7 +80,7 @@ async def test_all_rights_that_are_missing_for_a_job_are_named_at_once_with_the_
     async with EventLog.open(url) as log:
         assert len(await listed(log.read("e1"))) == 1
         async with log.database.reading() as connection:
-            assert (await connection.exec_driver_sql("SELECT count(*) FROM message, event_view")).scalar_one() == 1
+            assert (await connection.exec_driver_sql("SELECT count(*) FROM event_view")).scalar_one() == 1
         assert (await verify(log, await log.experiment("e1"))).problems == []
         with pytest.raises(
             StoreUnavailable, match=r"on it: to record, .* to remove, .* to redact or upgrade"

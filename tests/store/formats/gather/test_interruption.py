@@ -50,9 +50,11 @@ def before_commits(log: EventLog, act: Callable[[], Awaitable[None]]) -> Iterato
 
 
 async def arrivals(log: EventLog) -> list[Any]:
-    """Return the payload and the time of arrival of every message."""
+    """Return the payload and the time of arrival of every delivered message."""
     async with log.database.reading() as connection:
-        found = await connection.exec_driver_sql("SELECT payload, received_at FROM message")
+        found = await connection.exec_driver_sql(
+            "SELECT e.payload, d.received_at FROM delivery d JOIN event e ON e.id = d.sending_id"
+        )
         return sorted(tuple(row) for row in found)
 
 

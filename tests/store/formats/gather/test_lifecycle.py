@@ -144,7 +144,7 @@ async def test_a_sending_and_its_reception_meet(
     for url in urls[:2]:
         await gathered(log, url)
     await index(log, await log.experiment("e1"))
-    assert sql(store, "SELECT received_at FROM message") == [(NOW + 9,)]
+    assert sql(store, "SELECT received_at FROM delivery") == [(NOW + 9,)]
 
 
 async def test_only_the_chosen_experiments_are_gathered(log: EventLog, parts: list[EventLog], urls: list[str]) -> None:

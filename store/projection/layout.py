@@ -1,0 +1,125 @@
+"""Files of a projection: a manifest, and for each part its events and the state of the rule behind it.
+
+    FOLDER/manifest.json                what it covers, and its parts
+    FOLDER/lock                         held by the process that writes
+    FOLDER/5f0c3a9d21be.parquet         never changed; a part that is replaced gets another name
+    FOLDER/5f0c3a9d21be.state.json.gz   where the next part begins
+
+The manifest is replaced by rename, so that a reader sees one or the other. A part that it does not name any more is
+deleted an hour later: a question may still read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from .schema import pyarrow
+
+FORMAT = "messager-projection/1"
+MANIFEST = "manifest.json"
+LOCK = "lock"
+EVENTS = "parquet"
+STATE = "state.json.gz"
+KEPT_S = 3600.0
+"""Time for which a part stays that was replaced."""
+
+Place = tuple[int, int]
+"""ts and id of the last event of a part."""
+
+
+@dataclass(slots=True)
+class Part:
+    """The decisions about the events behind those of the part before, up to its place."""
+
+    name: str
+    place: Place
+    events: int
+    whole: bool
+    """True if the next part may follow; False for a last part that is made again with what follows."""
+    hurried: int
+    sha256: dict[str, str]
+    """By the ending of the name of a file."""
+
+
+@dataclass(slots=True)
+class Manifest:
+    """What a projection covers."""
+
+    recorders: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By uuid, the last seq, and the chain hash of its batch: a redaction changes it."""
+    retracted: list[int] = field(default_factory=list)
+    """Ids of sendings that were retracted."""
+    parts: list[Part] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """Return the manifest of a folder; an empty one if there is none, or it is of another format."""
+        try:
+            data = json.loads((folder / MANIFEST).read_bytes())
+            if data["format"] != FORMAT:
+                return cls()
+            recorders = {uuid: (seq, head) for uuid, (seq, head) in data["recorders"].items()}
+            parts = [Part(**{**part, "place": tuple(part["place"])}) for part in data["parts"]]
+            return cls(recorders, data["retracted"], parts)
+        except (OSError, ValueError, KeyError, TypeError):
+            return cls()
+
+    def write(self, folder: Path, mode: int) -> None:
+        """Replace the manifest of a folder, and delete the files that are not needed any more."""
+        made = folder / f"{uuid4().hex}.new"
+        made.write_text(json.dumps({"format": FORMAT, **asdict(self)}))
+        made.chmod(mode)
+        os.replace(made, folder / MANIFEST)
+        named = {MANIFEST, LOCK, *(f"{part.name}.{ending}" for part in self.parts for ending in part.sha256)}
+        for path in folder.iterdir():
+            with contextlib.suppress(OSError):
+                if path.name not in named and time.time() - path.stat().st_mtime > KEPT_S:
+                    path.unlink()
+
+
+@contextlib.contextmanager
+def writing(folder: Path, mode: int) -> Iterator[None]:
+    """Make a folder, and hold its lock: one process writes at a time. `mode` is that of its files."""
+    # one who may read a file may search its folder
+    folder.mkdir(stat.S_IMODE(mode) | (mode & 0o444) >> 2, parents=True, exist_ok=True)
+    with open(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, mode), "r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def state_of(folder: Path, part: Part) -> Any:
+    """Return the state of the rule behind a part."""
+    return json.loads(gzip.decompress((folder / f"{part.name}.{STATE}").read_bytes()))
+
+
+def write_part(folder: Path, mode: int, table: Any, state: Any) -> tuple[str, dict[str, str]]:
+    """Write the files of a part; return its name, and the SHA-256 of each file."""
+    name = uuid4().hex[:12]
+    paths = {ending: folder / f"{name}.{ending}" for ending in (EVENTS, STATE)}
+    named = [field.name for field in table.schema if pyarrow().types.is_dictionary(field.type)]
+    pyarrow().parquet.write_table(table, paths[EVENTS], compression="zstd", use_dictionary=named)
+    paths[STATE].write_bytes(gzip.compress(json.dumps(state).encode(), 1, mtime=0))  # equal states have equal files
+    for path in paths.values():
+        path.chmod(mode)
+    return name, {ending: digest(path) for ending, path in paths.items()}
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        found = sha256()
+        while data := file.read(1 << 20):
+            found.update(data)
+    return found.hexdigest()

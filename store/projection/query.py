@@ -1,0 +1,192 @@
+"""Questions to a projection, in SQL of DuckDB.
+
+The views, one row for each event, message, delivery, mark and gap, have the parts and the tail: all events that the log
+had. `VIEWS` makes them of the table `event`, which has the columns of `schema`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from messager.record import is_own
+
+from ..db import derived_files
+from ..errors import StoreError
+from ..experiments.records import Experiment
+from ..json_text import dump, load_object
+from ..log.event_log import EventLog
+from ..log.gap import gap_of
+from ..log.mark_labels import MarkLabels
+from . import schema
+from .layout import EVENTS, Place
+from .update import Updater
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of events that were read, and the total."""
+
+_TRIES = 2
+"""Updates that are begun anew if the folder is deleted meanwhile."""
+TIME = "make_timestamptz({0} // 1000 - ({0} % 1000 < 0)::BIGINT)"
+"""ns UTC as microseconds, rounded down."""
+_FIELDS = (
+    *("recorder", "seq", "kind", "channel", "from_id", "from_type", "to_id", "to_type", "derived", "msg_id", "text"),
+    *("payload", "redacted"),
+)
+_MORE = ("mark", "messager", "heard", "arrival", "cause", "receivers", "duration_ns", "meta", "origin")
+COLUMNS = ("ts", "time", *_FIELDS, "received_at", "copies", *_MORE)
+"""The columns of events and messages; docs/analysis.md describes them."""
+
+
+def events_of(received: str = "true") -> str:
+    """Return the SELECT of `events`, from `event e`. `received` is a condition on the receptions that are looked at."""
+    return f"""
+        SELECT e.ts, {TIME.format("e.ts")} AS time, {", ".join(f"e.{name}" for name in _FIELDS)},
+            {TIME.format("CASE e.kind WHEN 'received' THEN e.ts WHEN 'sent' THEN d.first END")} AS received_at,
+            CASE e.kind WHEN 'sent' THEN coalesce(d.copies, 0) END AS copies,
+            {", ".join(f"e.{name}" for name in _MORE)}, e.folded, e.id, e.message_id, e.is_copy
+        FROM event e
+        LEFT JOIN (SELECT message_id, min(ts) AS first, count(*) AS copies FROM event
+            WHERE message_id <> id AND NOT is_copy AND {received} GROUP BY 1) d ON d.message_id = e.id"""
+
+
+VIEWS = {
+    "events": events_of(),
+    "messages": "SELECT * FROM events WHERE message_id = id",
+    "deliveries": f"""
+        SELECT {TIME.format("m.ts")} AS time, m.channel, m.from_id, m.to_id, m.text, m.ts,
+            {TIME.format("r.ts")} AS received_at, (r.ts - m.ts) / 1e6 AS delay_ms, r.messager, r.recorder, r.seq,
+            m.id AS message_id, r.id
+        FROM event r JOIN event m ON r.message_id = m.id AND r.id <> m.id WHERE NOT r.is_copy""",
+    "marks": f"SELECT {TIME.format('ts')} AS time, name, fields, label, ts, recorder, seq, id FROM mark",
+    "gaps": f"SELECT {TIME.format('ts')} AS time, reason, since, until, ts, recorder, seq, id FROM gap",
+}
+"""The views that a statement sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A projection that is up to date."""
+
+    paths: list[Path]
+    """Files of the table `event`."""
+    places: list[Place]
+    """The end of the time of each."""
+    tail: Any
+    """The events behind them, as a `pyarrow.Table`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A projection that questions can be asked."""
+
+    files: Files
+    connection: Any
+    """A DuckDB connection with the table `event` and the `VIEWS`."""
+
+    def windows(self) -> list[tuple[Place | None, Place | None]]:
+        """Return the times of the parts and of the tail: behind the first place, up to the second one."""
+        return list(pairwise([None, *self.files.places, None]))
+
+
+@asynccontextmanager
+async def projected(log: EventLog, of: Experiment, progress: Progress | None = None) -> AsyncIterator[Projection]:
+    """Bring the projection of an experiment up to date, and open it.
+
+    Raises `StoreError` if DuckDB or pyarrow is not installed, or no folder can be written.
+    """
+    files = await brought_up(log, of, progress)
+    connection = await asyncio.to_thread(_opened, files)
+    try:
+        yield Projection(files, connection)
+    finally:
+        connection.close()
+
+
+async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = None) -> Files:
+    """Bring the projection of an experiment up to date. Raises as `projected` does."""
+    schema.pyarrow()
+    reasons = []
+    for folder in derived_files.folders(log.database, of.id):
+        try:
+            updater, tail = await _updated(log, of, folder, progress)
+        except OSError as error:
+            reasons.append(f"{folder}: {error.strerror or error}")
+            continue
+        parts = updater.manifest.parts
+        return Files([folder / f"{part.name}.{EVENTS}" for part in parts], [part.place for part in parts], tail)
+    raise StoreError(
+        f"no folder for the projection of {of.exp_id} can be written ({'; '.join(reasons)}). "
+        "Name one with MESSAGER_CACHE."
+    )
+
+
+async def _updated(log: EventLog, of: Experiment, folder: Path, progress: Progress | None) -> tuple[Updater, Any]:
+    for _ in range(_TRIES):
+        updater = Updater(log.database, of, folder, progress)
+        with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile, by a redaction for example
+            return updater, await updater.update()
+    updater = Updater(log.database, of, folder, progress)
+    return updater, await updater.update()
+
+
+def _opened(here: Files) -> Any:
+    import duckdb
+
+    connection = duckdb.connect(config={"python_enable_replacements": "false", "temp_directory": ""})
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("tail", here.tail)
+    paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in here.paths)
+    parts = f"SELECT * FROM read_parquet([{paths}]) UNION ALL " if paths else ""
+    connection.execute(f"CREATE VIEW event AS {parts}SELECT * FROM tail")
+    for name, table in small_tables(here).items():
+        connection.register(name, table)
+    for statement in statements():
+        connection.execute(statement)
+    return connection
+
+
+def statements() -> list[str]:
+    """Return the statements that make the views of the tables `event`, `mark` and `gap`."""
+    return [f"CREATE VIEW {view} AS {statement}" for view, statement in VIEWS.items()]
+
+
+def small_tables(here: Files) -> dict[str, Any]:
+    """Return the tables `mark` and `gap`, of what the meta of these events says."""
+    pa = schema.pyarrow()
+    columns = ["id", "ts", "recorder", "seq", "kind", "meta"]
+    wanted = pa.compute.field("kind").isin(["mark", "gap"])
+    found = [pa.parquet.read_table(path, columns=columns, filters=wanted) for path in here.paths]
+    found.append(here.tail.select(columns).filter(wanted))
+    rows = pa.concat_tables(found).sort_by([("ts", "ascending"), ("id", "ascending")])
+    labels = MarkLabels()
+    marks: list[tuple[Any, ...]] = []
+    gaps: list[tuple[Any, ...]] = []
+    for row in rows.to_pylist():
+        meta, place = load_object(row["meta"] or "{}"), (row["id"], row["ts"], row["recorder"], row["seq"])
+        if row["kind"] == "gap":
+            gap = gap_of(meta)
+            gaps.append((*place, gap.reason, gap.since, gap.until))
+        else:
+            name, fields = meta.get("name"), meta.get("fields")
+            name = schema.as_utf_8(name) if isinstance(name, str) else None
+            label = None if name is None or is_own(name) else labels.next(name)
+            marks.append((*place, name, None if fields is None else dump(fields), label))
+    place_of = [("id", pa.int64()), ("ts", pa.int64()), ("recorder", pa.int32()), ("seq", pa.int64())]
+    words = pa.string()
+    return {
+        "mark": _table([*place_of, ("name", words), ("fields", words), ("label", words)], marks),
+        "gap": _table([*place_of, ("reason", words), ("since", pa.int64()), ("until", pa.int64())], gaps),
+    }
+
+
+def _table(columns: list[tuple[str, Any]], rows: list[tuple[Any, ...]]) -> Any:
+    pa = schema.pyarrow()
+    of = pa.schema(columns)
+    return pa.Table.from_arrays([pa.array([row[at] for row in rows], one.type) for at, one in enumerate(of)], schema=of)

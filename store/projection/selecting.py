@@ -1,0 +1,93 @@
+"""A `Selection` as a condition of DuckDB on the columns of `schema`. `content.takes` tests what SQL cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..db.codes import CHANNEL
+from ..db.database import Database
+from ..experiments.records import Experiment
+from ..log.event import Cursor
+from ..log.names import all_names
+from ..log.selection import Selection
+from ..log.span import Span
+from .schema import id_columns, name_text
+
+
+@dataclass(slots=True)
+class Condition:
+    """Conditions that must all hold, with `e` as the table, and the values of their parameters."""
+
+    texts: list[str] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, text: str, **values: Any) -> None:
+        """Add a condition. The names of parameters are distinct."""
+        self.texts.append(text)
+        self.values.update(values)
+
+    @property
+    def where(self) -> str:
+        """All conditions."""
+        return " AND ".join(f"({text})" for text in self.texts) or "true"
+
+
+async def condition_of(database: Database, of: Experiment, selection: Selection, *, messages: bool) -> Condition:
+    """Return the conditions of a selection, without its points, numbers and `content`, and that of `messages`."""
+    made = Condition()
+    if messages:
+        made.add("e.message_id = e.id")
+    if messages or not selection.redacted:
+        made.add("NOT e.redacted")
+    if selection.kinds is not None:
+        made.add("list_contains($kinds, e.kind)", kinds=sorted(selection.kinds))
+    if selection.channels is not None or selection.exclude is not None:
+        here = await selection.as_recorded(database, of)
+        known = (await all_names(database, of.id, CHANNEL)).values()
+        names = [name_text(channel) for channel in known if here.takes_channel(channel)]
+        other = "" if selection.channels is not None else " OR e.channel IS NULL"
+        made.add(f"e.channel IN (SELECT unnest($channels)){other}", channels=names)
+    await _add_agents(database, of, selection, made)
+    return made
+
+
+def add_span(made: Condition, span: Span) -> None:
+    """Add the points of a span."""
+    for name, operator, at in (("start", ">=", span.start), ("after", ">", span.after), ("end", "<", span.end)):
+        if at is not None:
+            add_place(made, name, operator, at)
+
+
+def add_place(made: Condition, name: str, operator: str, at: Cursor) -> None:
+    """Add a comparison with a place in replay order."""
+    ts, recorder, seq = (f"${name}_{part}" for part in ("ts", "recorder", "seq"))
+    made.add(
+        f"e.ts {operator[0]}= {ts} AND (e.ts <> {ts} OR (e.recorder, e.seq) {operator} ({recorder}, {seq}))",
+        **{f"{name}_ts": at.ts, f"{name}_recorder": at.recorder, f"{name}_seq": at.seq},
+    )
+
+
+async def _add_agents(database: Database, of: Experiment, selection: Selection, made: Condition) -> None:
+    asked = (selection.agents, selection.from_ids, selection.to_ids)
+    if all(values is None for values in asked) and not selection.pairs:
+        return
+
+    def among(column: str, name: str, values: Iterable[bytes]) -> str:
+        ids = [id_columns(json.loads(value)) for value in values]
+        made.values[name] = [f"{kind}:{text}" for text, kind in ids]
+        return f"coalesce(list_contains(${name}, e.{column}_type || ':' || e.{column}_id), false)"
+
+    if selection.agents is not None:
+        made.add(f"{among('from', 'agents', selection.agents)} OR {among('to', 'agents', selection.agents)}")
+    if selection.from_ids is not None:
+        made.add(among("from", "senders", selection.from_ids))
+    if selection.to_ids is not None:
+        made.add(among("to", "recipients", selection.to_ids))
+    if selection.pairs:
+        pairs = [
+            f"{among('from', f'a{at}', a)} AND {among('to', f'b{at}', b)}" for at, (a, b) in enumerate(selection.pairs)
+        ]
+        made.add(" OR ".join(f"({pair})" for pair in pairs))
