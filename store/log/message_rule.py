@@ -33,9 +33,10 @@ MOST_UNDECIDED = 100_000
 _COMPACTED = 512
 """Messages with the same content that have expired before their list is shortened."""
 _SHORT = 100
-"""Bytes of a payload that is compared itself; of a longer one, its SHA-256 is."""
-_REDACTED = b"\0" * (_SHORT + 1)
-"""Content of redacted events, which have no payload: they are matched by their order. No other content is as long."""
+"""Bytes of a payload that is compared itself; of a longer one, the first bytes of its SHA-256 are."""
+_DIGEST = 16
+_REDACTED = b"r"
+"""Content of redacted events, which have no payload: they are matched by their order."""
 
 Listener = tuple[int, int | None]
 """The recorder's id, and the id of the Messager's name; None for a tap."""
@@ -386,9 +387,10 @@ class MessageRule:
 
 
 def _content(payload: bytes, redacted: bool) -> bytes:
+    """Return what equal messages have in common. Its first byte is that of its kind."""
     if redacted:
         return _REDACTED
-    return payload if len(payload) <= _SHORT else sha256(payload).digest()
+    return b"p" + payload if len(payload) <= _SHORT else b"d" + sha256(payload).digest()[:_DIGEST]
 
 
 def _sorted(rows: Iterable[list[Any]]) -> list[list[Any]]:

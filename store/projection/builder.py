@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 from messager.record import SUBSCRIBED, is_own
 
@@ -13,17 +13,10 @@ from ..log.gap import gap_of
 from ..log.mark_labels import MarkLabels
 from ..log.matching import begins_listening
 from ..log.message_rule import MessageRule
-from .schema import Decided, Names, Row, as_utf_8, pyarrow, table
+from .schema import Decided, Names, as_utf_8, pyarrow, table
 from .subscriptions import Subscriptions
 
 _SENT, _RECEIVED, _GAP, _MARK = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap", "mark"))
-
-
-class _Held(NamedTuple):
-    """An event about which the rule has not decided."""
-
-    row: Row
-    label: str | None
 
 
 class Builder:
@@ -41,7 +34,8 @@ class Builder:
         self._ids = {ordinal: number for number, ordinal in names.ordinals.items()}
         self._subscriptions = subscriptions
         self._labels = MarkLabels()
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, tuple[tuple[Any, ...], str | None]] = {}
+        """By id, the rows of the events about which the rule has not decided, with their labels."""
         self._tables: list[Any] = []
         """Rows in Python would be visited by the garbage collector again and again."""
 
@@ -51,7 +45,7 @@ class Builder:
             "rule": self.rule.state(),
             "subscriptions": self._subscriptions.state(),
             "labels": self._labels.state(),
-            "held": sorted([number, held.label] for number, held in self._held.items()),
+            "held": sorted([number, label] for number, (_, label) in self._held.items()),
         }
 
     @staticmethod
@@ -59,41 +53,40 @@ class Builder:
         """Return the ids of the events whose rows `restore` needs."""
         return [number for number, _ in state["held"]]
 
-    def restore(self, state: Mapping[str, Any], rows: Iterable[Row]) -> None:
+    def restore(self, state: Mapping[str, Any], rows: Iterable[tuple[Any, ...]]) -> None:
         """Go on from the `state` of another builder. This one has seen no event."""
         self.rule.restore(state["rule"])
         self._subscriptions.restore(state["subscriptions"])
         self._labels.restore(state["labels"])
         labels = dict(state["held"])
-        self._held = {row.id: _Held(row, labels[row.id]) for row in rows}
+        self._held = {row[0]: (row, labels[row[0]]) for row in rows}
 
-    def add(self, page: Iterable[Row]) -> None:
-        """Add events in replay order."""
-        rule, held, label = self.rule, self._held, self._labels.last
+    def add(self, page: Iterable[tuple[Any, ...]]) -> None:
+        """Add events, rows as `Row` names them, in replay order."""
+        rule, held, retracted, label = self.rule, self._held, self._retracted, self._labels.last
         decided: list[Decided] = []
         for row in page:
-            self.bytes += len(row.payload)
-            if row.kind == _SENT and row.id not in self._retracted:
-                held[row.id] = _Held(row, label)
-                rule.sent(row.id, row.ts, row.channel_id, row.payload, redacted=bool(row.flags & REDACTED))
-            elif row.kind == _RECEIVED:
-                held[row.id] = _Held(row, label)
-                rule.received(
-                    *(row.id, row.ts, row.channel_id, row.payload, (row.id >> SEQ_BITS, row.messager_id)),
-                    retained=row.attributes is not None and bool(meta_of(row.attributes).get("retained")),
-                    redacted=bool(row.flags & REDACTED),
-                )
+            number, ts, kind, channel, _, _, messager, flags, attributes, payload = row
+            self.bytes += len(payload)
+            if kind == _SENT and number not in retracted:
+                held[number] = row, label
+                rule.sent(number, ts, channel, payload, redacted=flags & REDACTED != 0)
+            elif kind == _RECEIVED:
+                held[number] = row, label
+                retained = attributes is not None and bool(meta_of(attributes).get("retained"))
+                listener = number >> SEQ_BITS, messager
+                rule.received(number, ts, channel, payload, listener, retained=retained, redacted=flags & REDACTED != 0)
             else:
-                if row.kind == _MARK:
-                    label = self._mark(row)
-                elif row.kind == _GAP:
-                    recorder = gap_of(meta_of(row.attributes)).recorder
-                    rule.gap(row.id >> SEQ_BITS if recorder is None else self._ids.get(recorder, 0), row.ts)
-                decided.append(Decided(row, label, None, False))
+                if kind == _MARK:
+                    label = self._mark(number, ts, messager, meta_of(attributes))
+                elif kind == _GAP:
+                    recorder = gap_of(meta_of(attributes)).recorder
+                    rule.gap(number >> SEQ_BITS if recorder is None else self._ids.get(recorder, 0), ts)
+                decided.append((row, label, None, False))
         messages, rule.messages = rule.messages, []
         deliveries, rule.deliveries = rule.deliveries, []
-        decided += [Decided(*held.pop(number), number, False) for number in messages]
-        decided += [Decided(*held.pop(number), message, is_copy) for number, message, is_copy in deliveries]
+        decided += [(*held.pop(number), number, False) for number in messages]
+        decided += [(*held.pop(number), message, is_copy) for number, message, is_copy in deliveries]
         decided.sort(key=_place)
         self._tables.append(table(decided, self._names))
 
@@ -107,16 +100,16 @@ class Builder:
         tables, self._tables, self.bytes = self._tables or [table((), self._names)], [], 0
         return pyarrow().concat_tables(tables).unify_dictionaries()
 
-    def _mark(self, row: Row) -> str | None:
+    def _mark(self, number: int, ts: int, messager: int | None, mark: dict[str, Any]) -> str | None:
         """Note a mark; return the label of the phase that it begins, or goes on in."""
-        mark, listener = meta_of(row.attributes), (row.id >> SEQ_BITS, row.messager_id)
-        name = mark.get("name")
+        listener, name = (number >> SEQ_BITS, messager), mark.get("name")
         if name == SUBSCRIBED:
             self._subscriptions.add(listener, mark.get("fields"))
         if begins_listening(mark):
-            self.rule.subscribed(listener, row.ts)
+            self.rule.subscribed(listener, ts)
         return self._labels.next(as_utf_8(name)) if isinstance(name, str) and not is_own(name) else self._labels.last
 
 
 def _place(one: Decided) -> tuple[int, int]:
-    return one.row.ts, one.row.id
+    number, ts, *_ = one[0]
+    return ts, number

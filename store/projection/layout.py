@@ -104,13 +104,13 @@ def state_of(folder: Path, part: Part) -> Any:
     return json.loads(gzip.decompress((folder / f"{part.name}.{STATE}").read_bytes()))
 
 
-def write_part(folder: Path, mode: int, table: Any, state: Any) -> tuple[str, dict[str, str]]:
+def write_part(folder: Path, mode: int, table: Any, state: bytes) -> tuple[str, dict[str, str]]:
     """Write the files of a part; return its name, and the SHA-256 of each file."""
     name = uuid4().hex[:12]
     paths = {ending: folder / f"{name}.{ending}" for ending in (EVENTS, STATE)}
     named = [field.name for field in table.schema if pyarrow().types.is_dictionary(field.type)]
     pyarrow().parquet.write_table(table, paths[EVENTS], compression="zstd", use_dictionary=named)
-    paths[STATE].write_bytes(gzip.compress(json.dumps(state).encode(), 1, mtime=0))  # equal states have equal files
+    paths[STATE].write_bytes(gzip.compress(state, 1, mtime=0))  # equal states have equal files
     for path in paths.values():
         path.chmod(mode)
     return name, {ending: digest(path) for ending, path in paths.items()}

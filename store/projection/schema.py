@@ -38,15 +38,12 @@ class Row(NamedTuple):
     payload: bytes
 
 
-class Decided(NamedTuple):
-    """An event, and what the rule decided about it."""
+Decided = tuple[tuple[Any, ...], str | None, int | None, bool]
+"""A `Row`, the label of the last mark before it or at it, the id of the event that represents its message, and True for
+a copy. The message of a message is itself; None for an event that belongs to none.
 
-    row: Row
-    label: str | None
-    """That of the last mark before it or at it."""
-    message: int | None
-    """The id of the event that represents its message: its own one for a message. None if it belongs to none."""
-    is_copy: bool
+Rows are plain tuples: the garbage collector does not track those that hold only values.
+"""
 
 
 def pyarrow() -> Any:

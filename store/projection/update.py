@@ -13,7 +13,10 @@ may be small, and is made again with what follows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import gc
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +167,8 @@ class Updater:
         async for page in self._pages(place, _LAST):
             builder.add(page)
             events += len(page)
-            place = page[-1].ts, page[-1].id
+            number, ts, *_ = page[-1]
+            place = ts, number
             if last is not None and events > TAIL:
                 return False
             if events >= PART or builder.bytes >= PART_BYTES:
@@ -232,7 +236,7 @@ class Updater:
         new = retracted(rows, ids).keys() - before
         self._retracted = before | new
         known = sorted(number for number in new if not self._is_new(number))
-        self._new_places = sorted((row.ts, row.id) for row in await self._rows(known))
+        self._new_places = sorted((ts, number) for number, ts, *_ in await self._rows(known))
 
     def _is_new(self, number: int) -> bool:
         return number > self._known.get(number >> SEQ_BITS, 0)
@@ -251,38 +255,41 @@ class Updater:
         self._looked = after, min(found)
         return min(found)
 
-    async def _rows(self, ids: Sequence[int]) -> list[Row]:
-        found: list[Row] = []
+    async def _rows(self, ids: Sequence[int]) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
         async with self._database.reading() as connection:
             for at in range(0, len(ids), LOOKUP):
                 rows = await connection.execute(select(*_ROW).where(event.c.id.in_(ids[at : at + LOOKUP])))
-                found += map(Row._make, rows)
+                found += map(tuple, rows)
         return [await self._with_payload(row) for row in found]
 
-    async def _with_payload(self, row: Row) -> Row:
+    async def _with_payload(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return a row with its payload, which a query for several rows leaves out if it is large."""
-        if row.payload is not None:
+        *others, payload = row
+        if payload is not None:
             return row
-        ((payload,),) = await _PAYLOAD_OF.rows(self._database, id=row.id)
-        return row._replace(payload=bytes(payload))
+        ((payload,),) = await _PAYLOAD_OF.rows(self._database, id=row[0])
+        return *others, bytes(payload)
 
-    async def _pages(self, after: Place, upto: Place) -> AsyncIterator[list[Row]]:
+    async def _pages(self, after: Place, upto: Place) -> AsyncIterator[list[tuple[Any, ...]]]:
         """Yield the events between two places, without those behind the recorders' last seqs."""
         last_ids = self._last_ids
         while True:
             bounds = {"ts": after[0], "id": after[1], "last_ts": upto[0], "last_id": upto[1]}
             rows = await _EVENTS.rows(self._database, experiment=self._of.id, size=PAGE, **bounds)
-            page: list[Row] = []
+            page: list[tuple[Any, ...]] = []
             large = 0
-            for row in map(Row._make, rows):
-                if row.id <= last_ids.get(row.id >> SEQ_BITS, 0):
-                    page.append(row)
-                    if row.payload is None:
-                        page[-1] = await self._with_payload(row)
-                        large += len(page[-1].payload)
-                        if large >= PART_BYTES:  # so that few of them are in memory at a time
-                            yield page
-                            page, large = [], 0
+            for row in rows:
+                number, *_, payload = row
+                if number > last_ids.get(number >> SEQ_BITS, 0):
+                    continue
+                if payload is None:
+                    row = await self._with_payload(row)
+                    large += len(row[-1])
+                page.append(row)
+                if large >= PART_BYTES:  # so that few of them are in memory at a time
+                    yield page
+                    page, large = [], 0
             if page:
                 yield page
             self._done += len(rows)
@@ -290,7 +297,8 @@ class Updater:
                 self._progress(self._done, max(self._done, self._new))
             if len(rows) < PAGE:
                 return
-            after = rows[-1][1], rows[-1][0]
+            number, ts, *_ = rows[-1]
+            after = ts, number
 
     async def _part(self, builder: Builder, after: Place, upto: Place, *, whole: bool) -> Part:
         """Write the part between two places."""
@@ -301,8 +309,19 @@ class Updater:
         return await self._write(builder, upto, events, whole=whole)
 
     async def _write(self, builder: Builder, place: Place, events: int, *, whole: bool) -> Part:
-        def write() -> tuple[str, dict[str, str]]:
-            return write_part(self._folder, self._mode, builder.take(), builder.state())
-
-        label, sums = await asyncio.to_thread(write)
+        with _no_collection():
+            state = json.dumps(builder.state()).encode()
+        label, sums = await asyncio.to_thread(write_part, self._folder, self._mode, builder.take(), state)
         return Part(label, place, events, whole, builder.rule.hurried, sums)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Put off the garbage collector, which would visit the lists of a large state again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
