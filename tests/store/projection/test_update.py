@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import random
 import shutil
 import stat
@@ -12,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from messager.record import SUBSCRIBED
-from messager_store import EventLog, NewEvent
+from messager_store import EventLog, NewEvent, StoreError
 from messager_store.experiments.records import Experiment
 from messager_store.maintenance.removal import remove
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.projection import update
+from messager_store.projection import layout, update
 from messager_store.projection.layout import EVENTS, Manifest
 from messager_store.projection.query import projected as asking
 from messager_store.projection.update import Updater
@@ -171,3 +174,92 @@ async def test_its_files_have_the_mode_of_the_store(log: EventLog, store: str, m
         modes = {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
         assert modes == {mode} and stat.S_IMODE(folder.stat().st_mode) == mode | (mode & 0o444) >> 2
         shutil.rmtree(folder)
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make parts small."""
+    monkeypatch.setattr(update, "PAGE", 7)
+    monkeypatch.setattr(update, "PART", 20)
+    monkeypatch.setattr(update, "TAIL", 10)
+
+
+def said(first: int, number: int) -> list[NewEvent]:
+    return [NewEvent("sent", START + at, "c", b"%d" % at) for at in range(first, first + number)]
+
+
+class Died(BaseException):
+    """The process is killed."""
+
+
+@pytest.mark.parametrize("step", ["write_part", "digest", "replace", "unlink"])
+async def test_an_update_that_is_killed_anywhere_is_completed_by_the_next_one(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    small(monkeypatch)
+    monkeypatch.setattr(layout, "KEPT_S", -1.0)
+    of = await log.create_experiment("e1")
+    writers = [await log.register(of, role="messager") for _ in range(2)]
+    module = {"replace": os, "unlink": Path}.get(step, layout if step == "digest" else update)
+    original, steps = getattr(module, step), 0
+
+    def dying(*arguments: Any, **options: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        if steps == survived:
+            raise Died
+        return original(*arguments, **options)
+
+    for survived in range(1, 9):
+        late = 1000 * (9 - survived)
+        await log.append(writers[survived % 2], said(late, 35))
+        steps = 0
+        with monkeypatch.context() as patched, contextlib.suppress(Died):
+            patched.setattr(module, step, dying)
+            await projected(log, of, tmp_path / "kept")
+        assert await projected(log, of, tmp_path / "kept") == await projected(log, of, tmp_path / f"new{survived}")
+
+
+async def test_several_may_write_at_once(log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    of = await log.create_experiment("e1")
+    writer = await log.register(of, role="messager")
+    for turn in range(4):
+        await log.append(writer, said(turn * 100, 90))
+        found = await asyncio.gather(*(projected(log, of, tmp_path / "kept") for _ in range(4)))
+        assert [len(rows) for rows in found] == [(turn + 1) * 90] * 4
+    names = {part.name for part in Manifest.read(tmp_path / "kept").parts}
+    assert names <= {path.name.partition(".")[0] for path in (tmp_path / "kept").iterdir()}
+
+
+async def test_a_reader_keeps_what_it_has_opened_while_a_late_event_replaces_parts(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch)
+    of = await log.create_experiment("e1")
+    writer = await log.register(of, role="messager")
+    await log.append(writer, said(1000, 90))
+    async with asking(log, of) as before:
+        await log.append(writer, said(0, 5))
+        async with asking(log, of) as after:
+            assert set(before.files.paths) != set(after.files.paths)
+            assert after.connection.execute("SELECT count(*) FROM events").fetchall() == [(95,)]
+        assert before.connection.execute("SELECT count(*) FROM events").fetchall() == [(90,)]
+
+
+async def test_where_the_folder_beside_the_store_cannot_be_written_the_cache_is_used(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch)
+    monkeypatch.setenv("MESSAGER_CACHE", str(tmp_path / "cache"))
+    async with EventLog.open(str(tmp_path / "log.db")) as log:
+        of = await log.create_experiment("e1")
+        writer = await log.register(of, role="messager")
+        await log.append(writer, said(0, 90))
+        (tmp_path / "log.db-projection").touch()  # no folder can be made there
+        async with asking(log, of) as here:
+            assert here.files.paths and all((tmp_path / "cache") in path.parents for path in here.files.paths)
+        (tmp_path / "cache").rename(tmp_path / "old")
+        (tmp_path / "cache").touch()
+        with pytest.raises(StoreError, match=r"no folder for the projection of e1 can be written.*MESSAGER_CACHE"):
+            async with asking(log, of):
+                pass
