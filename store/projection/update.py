@@ -199,7 +199,7 @@ class Updater:
         known = self.manifest.recorders
         here = {row.uuid: row for row in rows}
         for uuid, (seq, head) in known.items():
-            if uuid not in here or await self._head_at(here[uuid], seq) != head:
+            if uuid not in here or (seq and await self._head_at(here[uuid], seq) != head):
                 self.manifest, known = Manifest(), {}
                 break
         self._known = {row.id: row.id << SEQ_BITS | known.get(row.uuid, (0, ""))[0] for row in rows}
