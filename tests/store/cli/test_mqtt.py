@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -48,20 +49,26 @@ def test_the_command_line_records_from_mqtt_and_replays_to_redis_and_back(
         return done
 
     def recorded(exp: str, broker: str, *replay: str) -> tuple[str, str]:
-        """Record what a replay publishes; again if the connection was lost meanwhile, as on a busy machine."""
-        for number in range(5):
+        """Record what a replay publishes; again if a message was lost on the way, as on a busy machine.
+
+        The connection of the tap may be lost, which it says. And amqtt drops what a publisher sent, and it has
+        acknowledged, right before the publisher disconnects (0.12.1: its loop looks for the disconnection first).
+        """
+        drops = broker == mqtt.url and shutil.which("mosquitto") is None
+        for number in range(8):
             tap = recording(f"{exp}-{number}", "exps:*", broker)
             printed = run("replay", *replay).stdout
             try:
-                _, said = tap.communicate(timeout=60)
+                _, said = tap.communicate(timeout=10 if drops else 60)
             except subprocess.TimeoutExpired:
                 tap.send_signal(signal.SIGINT)
                 _, said = tap.communicate()
-                assert "messages may be missing" in said, said
+                assert drops or "messages may be missing" in said, said
+                continue
             if "messages may be missing" not in said:
                 assert tap.returncode == 0, said
                 return f"{exp}-{number}", printed
-        raise AssertionError("the connection was lost each time")
+        raise AssertionError("messages were lost each time")
 
     lines = [{"ts": at, "channel": f"exps:cli:agents:{at}:chat", "payload": f"p{at}"} for at in range(3)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
