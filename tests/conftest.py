@@ -132,6 +132,7 @@ def scrubbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("MESSAGER_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="session")

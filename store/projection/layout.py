@@ -16,7 +16,6 @@ import fcntl
 import gzip
 import json
 import os
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -91,12 +90,24 @@ class Manifest:
 
 @contextlib.contextmanager
 def writing(folder: Path, mode: int) -> Iterator[None]:
-    """Make a folder, and hold its lock: one process writes at a time. `mode` is that of its files."""
-    # one who may read a file may search its folder
-    folder.mkdir(stat.S_IMODE(mode) | (mode & 0o444) >> 2, parents=True, exist_ok=True)
-    with open(os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, mode), "r+b") as lock:
+    """Make a folder, and hold its lock: one process writes at a time. `mode` is that of its files, for any umask."""
+    _make(folder, mode | (mode & 0o444) >> 2)  # one who may read a file may search its folder
+    path = folder / LOCK
+    is_new = not path.exists()
+    with open(os.open(path, os.O_CREAT | os.O_RDWR, mode), "r+b") as lock:
+        if is_new:
+            path.chmod(mode)
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def _make(folder: Path, mode: int) -> None:
+    """Make a folder, and those above it, unless they exist."""
+    if not folder.is_dir():
+        _make(folder.parent, mode)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode)
+            folder.chmod(mode)
 
 
 def state_of(folder: Path, part: Part) -> Any:
