@@ -194,3 +194,22 @@ async def all_names(database: Database, experiment_id: int, what: int) -> dict[i
 def agent_text(agent: Any) -> str | None:
     """Return an id as text, as tables have it: a text is itself, other ids are JSON; None for none."""
     return agent if agent is None or isinstance(agent, str) else json.dumps(agent, ensure_ascii=False)
+
+
+def name_text(name: str) -> str:
+    """Return the name of a channel, and `hex:` with its bytes if these are not UTF-8, as in `event_view`."""
+    return name if is_utf_8(name) else f"hex:{channels.encode(name).hex().upper()}"
+
+
+def is_utf_8(text: str) -> bool:
+    """Return whether a text has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def as_utf_8(text: str) -> str:
+    """Return a text with lone surrogates as escapes."""
+    return text if is_utf_8(text) else text.encode("utf-8", "backslashreplace").decode()

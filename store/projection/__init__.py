@@ -1,5 +1,4 @@
-"""The projection of an experiment: its messages and deliveries as Parquet, for questions. Disposable, never the log.
+"""The projection of an experiment: its events and messages in columns, as Parquet. Disposable, never part of the log.
 
-Without it there are no questions in columns: `count`, `delays`, `problems`, tables, SQL. Recording and replay need
-none.
+Without it, SQL, tables, Parquet and CSV files and datasets of Ray go. Recording and replay need none.
 """

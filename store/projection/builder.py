@@ -13,7 +13,8 @@ from ..log.gap import gap_of
 from ..log.mark_labels import MarkLabels
 from ..log.matching import begins_listening
 from ..log.message_rule import MessageRule
-from .schema import Decided, Names, as_utf_8, pyarrow, table
+from ..log.names import as_utf_8
+from .schema import Decided, Names, pyarrow, table
 from .subscriptions import Subscriptions
 
 _SENT, _RECEIVED, _GAP, _MARK = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap", "mark"))

@@ -24,6 +24,7 @@ from ..json_text import dump, load_object
 from ..log.event_log import EventLog
 from ..log.gap import gap_of
 from ..log.mark_labels import MarkLabels
+from ..log.names import as_utf_8
 from . import schema
 from .layout import EVENTS, Place
 from .update import Updater
@@ -175,7 +176,7 @@ def small_tables(here: Files) -> dict[str, Any]:
             gaps.append((*place, gap.reason, gap.since, gap.until))
         else:
             name, fields = meta.get("name"), meta.get("fields")
-            name = schema.as_utf_8(name) if isinstance(name, str) else None
+            name = as_utf_8(name) if isinstance(name, str) else None
             label = None if name is None or is_own(name) else labels.next(name)
             marks.append((*place, name, None if fields is None else dump(fields), label))
     place_of = [("id", pa.int64()), ("ts", pa.int64()), ("recorder", pa.int32()), ("seq", pa.int64())]

@@ -16,6 +16,7 @@ from ..errors import DamagedStore, StoreError
 from ..json_text import dump
 from ..log.attributes import decode
 from ..log.event import Event
+from ..log.names import is_utf_8, name_text
 from ..log.text import MAX_TEXT, normalised, readable, storable, text_of_meta
 
 ID_TYPES = ("string", "number", "boolean", "array", "object", "json")
@@ -249,22 +250,3 @@ def id_columns(agent: Any) -> tuple[str, str]:
     kinds = {bool: "boolean", list: "array", dict: "object"}
     text = json.dumps(agent, ensure_ascii=False)
     return (text if is_utf_8(text) else json.dumps(agent)), kinds.get(type(agent), "number")
-
-
-def name_text(name: str) -> str:
-    """Return the name of a channel, and `hex:` with its bytes if these are not UTF-8, as in `event_view`."""
-    return name if is_utf_8(name) else f"hex:{channels.encode(name).hex().upper()}"
-
-
-def is_utf_8(text: str) -> bool:
-    """Return whether a text has no lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def as_utf_8(text: str) -> str:
-    """Return a text with lone surrogates as escapes."""
-    return text if is_utf_8(text) else text.encode("utf-8", "backslashreplace").decode()

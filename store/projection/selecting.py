@@ -11,10 +11,10 @@ from ..db.codes import CHANNEL
 from ..db.database import Database
 from ..experiments.records import Experiment
 from ..log.event import Cursor
-from ..log.names import all_names
+from ..log.names import all_names, name_text
 from ..log.selection import Selection
 from ..log.span import Span
-from .schema import id_columns, name_text
+from .schema import id_columns
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from ..log.event_log import EventLog
 from ..log.event_lookup import events_at
 from ..log.mark_labels import MarkLabels
 from ..log.message_rule import EARLY_NS, WITHIN_NS
+from ..log.names import as_utf_8, name_text
 from ..log.selection import Filters, Selection, selection_of
 from ..log.text import MAX_TEXT, storable
 from . import schema
@@ -197,7 +198,7 @@ async def _labels(log: EventLog, of: Experiment, connection: Any, change: Change
     for at, label in places:
         name = (change(marks[at]).meta or {}).get("name") if at in marks else None
         changed = isinstance(name, str) and not is_own(name)
-        found[label] = made.next(schema.as_utf_8(name)) if changed else made.last  # type: ignore[arg-type]
+        found[label] = made.next(as_utf_8(name)) if changed else made.last  # type: ignore[arg-type]
     return found
 
 
@@ -211,7 +212,7 @@ async def _changed(log: EventLog, of: Experiment, batch: Any, change: Change, la
     return _replaced(
         batch,
         {
-            "channel": [None if one.channel is None else schema.name_text(one.channel) for one in events],
+            "channel": [None if one.channel is None else name_text(one.channel) for one in events],
             "from_id": [text for text, _ in senders],
             "from_type": [kind for _, kind in senders],
             "to_id": [text for text, _ in recipients],

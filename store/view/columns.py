@@ -45,10 +45,9 @@ from ..log.attributes import decode
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.messages import selected_pages
-from ..log.names import NameReader, agent_text, agent_value
+from ..log.names import NameReader, agent_text, agent_value, name_text
 from ..log.selection import Selection
 from ..log.text import storable
-from ..projection.schema import name_text
 
 ROWS = 16_384
 """Maximum of messages in a chunk."""

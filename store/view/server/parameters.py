@@ -14,8 +14,8 @@ from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...log.event import Cursor
 from ...log.event_log import EventLog
+from ...log.names import name_text
 from ...log.selection import Filters, Selection
-from ...projection.schema import name_text
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.A)
 _SEEN = re.compile(r"[1-9][0-9]{0,8}:[0-9]{1,13}", re.A)

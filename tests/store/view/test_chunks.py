@@ -10,10 +10,9 @@ from typing import Any
 
 from messager_store import Event, EventLog
 from messager_store.log.messages import selected_pages
-from messager_store.log.names import agent_value
+from messager_store.log.names import agent_value, name_text
 from messager_store.log.selection import Selection
 from messager_store.log.text import storable
-from messager_store.projection.schema import name_text
 from messager_store.queries.index import index_or_warn
 from messager_store.view.columns import MAX_PAYLOAD, MAX_TEXT, PAYLOAD_CUT, TEXT_CUT, Names, chunks, receptions_of
 from tests.store.view.hostile import hostile, hostile_times
