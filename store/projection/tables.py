@@ -21,6 +21,7 @@ from ..log.mark_labels import MarkLabels
 from ..log.message_rule import EARLY_NS, WITHIN_NS
 from ..log.names import as_utf_8, name_text
 from ..log.selection import Filters, Selection, selection_of
+from ..log.span import Span
 from ..log.text import MAX_TEXT, storable
 from . import schema
 from .query import COLUMNS, Progress, events_of, projected
@@ -96,7 +97,7 @@ class _Reading:
         left = span.limit
         if left == 0:
             return
-        async with aclosing(self._rows(condition, content)) as found:
+        async with aclosing(self._rows(condition, span)) as found:
             async for batch in found:
                 if content is not None:
                     taken = [content.takes(entry, skipped) for entry in _events(batch)]
@@ -134,11 +135,11 @@ class _Reading:
             )
         found = await asyncio.to_thread(self._table, chosen, condition.values)
         connection.register("chosen", found)
-        async with aclosing(self._rows(Condition(["e.id IN (FROM chosen)"]), None)) as rows:
+        async with aclosing(self._rows(Condition(["e.id IN (FROM chosen)"]), Span())) as rows:
             async for batch in rows:
                 yield batch
 
-    async def _condition(self, selection: Selection) -> tuple[Condition, Any]:
+    async def _condition(self, selection: Selection) -> tuple[Condition, Span]:
         database = self._log.database
         condition = await condition_of(database, self._of, selection, messages=self._messages)
         span = await selection.span(database, self._of)
@@ -148,17 +149,22 @@ class _Reading:
             condition.add(" OR ".join(f"contains(e.folded, ${name})" for name in words), **words)
         return condition, span
 
-    async def _rows(self, condition: Condition, content: ContentFilter | None) -> AsyncGenerator[Any, None]:
-        """Yield the rows that fulfil a condition, in replay order."""
+    async def _rows(self, condition: Condition, span: Span) -> AsyncGenerator[Any, None]:
+        """Yield the rows that fulfil a condition, in replay order; no window outside of a span is read."""
+        since = max((at.ts for at in (span.start, span.after) if at is not None), default=None)
         for first, last in self._here.windows():
+            if since is not None and last is not None and last[0] < since:
+                continue
+            if span.end is not None and first is not None and first[0] > span.end.ts:
+                return
             made = Condition([*condition.texts], {**condition.values})
             received = "true"
             if first is not None:
                 made.add(_BEHIND, first_ts=first[0], first_id=first[1])
-                received += f" AND ts >= {first[0] - EARLY_NS}"
+                received += f" AND ts >= {max(first[0] - EARLY_NS, -(2**63))}"
             if last is not None:
                 made.add(_UP_TO, last_ts=last[0], last_id=last[1])
-                received += f" AND ts <= {last[0] + WITHIN_NS}"
+                received += f" AND ts <= {min(last[0] + WITHIN_NS, 2**63 - 1)}"
             statement = f"{events_of(received)} WHERE {made.where} ORDER BY e.ts, e.id"
             reader = await asyncio.to_thread(self._reader, statement, made.values)
             while (batch := await asyncio.to_thread(next, reader, None)) is not None:

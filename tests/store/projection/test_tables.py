@@ -19,7 +19,7 @@ from messager_store.errors import DamagedStore
 from messager_store.log.messages import selected_pages
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.projection import tables
+from messager_store.projection import tables, update
 from messager_store.projection.tables import columns, table
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, ROOT, sql
 from tests.support.logs import filled, listed, sent
@@ -28,6 +28,15 @@ BEGAN = 1_700_000_000_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EDGES = (-(2**63), -(2**63) + 1, -1001, -1000, -999, -1, 0, 1, 999, 1000, 2**63 - 1)
 IDS = [*HOSTILE_IDS, 1.5, [1, "a"], {"k": "\ud800"}, False, 10**400]
+
+
+@pytest.fixture(autouse=True, params=["tail", "parts"])
+def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that are in the tail of the projection, and in several parts and a tail."""
+    if request.param == "parts":
+        monkeypatch.setattr(update, "PAGE", 5)
+        monkeypatch.setattr(update, "PART", 12)
+        monkeypatch.setattr(update, "TAIL", 4)
 
 
 async def hostile(log: EventLog) -> Experiment:
