@@ -109,6 +109,7 @@ async def test_a_restarted_server_costs_no_message_that_is_sent_after_it(tmp_pat
             messager.add_log_hook(hook)
             await messager.subscribe_and_start_listening(["r"])
             await messager.send_message("r", {"n": 1})
+            await until(lambda: "received" in hook.kinds())  # else the end of the server may cost it
             server.stop(kill=True)
             await until(lambda: messager._pubsub is not None and messager._pubsub.lost_since() is not None)
             with pytest.raises(PublishError):
