@@ -240,7 +240,7 @@ class MessageRule:
         self._advance(None)
 
     def state(self) -> dict[str, Any]:
-        """Return what `restored` needs to go on from here, as JSON holds it.
+        """Return what `restore` needs to go on from here, as JSON holds it.
 
         Rules with equal states decide equally about the same events. Decisions that were not taken are not in it, nor
         is what the constructor gets.

@@ -47,7 +47,6 @@ class Part:
     events: int
     whole: bool
     """True if the next part may follow; False for a last part that is made again with what follows."""
-    hurried: int
     sha256: dict[str, str]
     """By the ending of the name of a file."""
 

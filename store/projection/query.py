@@ -7,7 +7,6 @@ had. `VIEWS` makes them of the table `event`, which has the columns of `schema`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -32,8 +31,6 @@ from .update import Updater
 Progress = Callable[[int, int], None]
 """Is called with the number of events that were read, and the total."""
 
-_TRIES = 2
-"""Updates that are begun anew if the folder is deleted meanwhile."""
 TIME = "make_timestamptz({0} // 1000 - ({0} % 1000 < 0)::BIGINT)"
 """ns UTC as microseconds, rounded down."""
 _FIELDS = (
@@ -129,12 +126,22 @@ async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = 
 
 
 async def _updated(log: EventLog, of: Experiment, folder: Path, progress: Progress | None) -> tuple[Updater, Any]:
-    for _ in range(_TRIES):
-        updater = Updater(log.database, of, folder, progress)
-        with contextlib.suppress(FileNotFoundError):  # it was deleted meanwhile, by a redaction for example
-            return updater, await updater.update()
+    """Return an updater that has finished, and the tail. If the folder is deleted meanwhile, begin anew once."""
     updater = Updater(log.database, of, folder, progress)
-    return updater, await updater.update()
+    try:
+        return updater, await updater.update()
+    except FileNotFoundError:
+        updater = Updater(log.database, of, folder, progress)
+        return updater, await updater.update()
+
+
+def views() -> dict[str, list[str]]:
+    """Return the columns of each view."""
+    connection = _opened(Files([], [], schema.schema().empty_table()))
+    try:
+        return {view: list(connection.sql(f"SELECT * FROM {view} LIMIT 0").columns) for view in VIEWS}
+    finally:
+        connection.close()
 
 
 def _opened(here: Files) -> Any:

@@ -24,7 +24,7 @@ from ..experiments.records import Experiment
 from ..html_table import html_table
 from ..log.event_log import EventLog
 from . import schema
-from .query import VIEWS, Files, Progress, brought_up, projected, small_tables, statements
+from .query import Files, Progress, brought_up, small_tables, statements
 
 PAGE = 1000
 """Rows that are read at a time."""
@@ -68,13 +68,6 @@ async def sql(
         async for page in pages_of(result, None if limit is None else limit + 1):
             found += page
     return SqlResult(result.columns, found[:limit], limit is not None and len(found) > limit)
-
-
-async def views_of(log: EventLog, of: Experiment) -> dict[str, list[str]]:
-    """Return the views that a statement about an experiment may use, with their columns."""
-    async with projected(log, of) as here:
-        shown = {view: here.connection.sql(f"SELECT * FROM {view} LIMIT 0").columns for view in VIEWS}
-    return {view: list(columns) for view, columns in shown.items()}
 
 
 @asynccontextmanager

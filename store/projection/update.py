@@ -312,7 +312,7 @@ class Updater:
         with _no_collection():
             state = json.dumps(builder.state()).encode()
         label, sums = await asyncio.to_thread(write_part, self._folder, self._mode, builder.take(), state)
-        return Part(label, place, events, whole, builder.rule.hurried, sums)
+        return Part(label, place, events, whole, sums)
 
 
 @contextmanager

@@ -64,7 +64,8 @@ async def command(exp: str, statement: str | None, limit: int | None, timeout: f
     columns are listed; if it is -, it is read from standard input. --json prints one JSON object per row.
     """
     from ...errors import StatementFailed
-    from ...projection.sql import open_sql, pages_of, views_of
+    from ...projection.query import views
+    from ...projection.sql import open_sql, pages_of
 
     if statement == "-":
         statement = sys.stdin.read()
@@ -74,7 +75,7 @@ async def command(exp: str, statement: str | None, limit: int | None, timeout: f
     async with open_log(store) as log:
         of = await log.experiment(exp)
         if statement is None:
-            _list_views(form, await views_of(log, of))
+            _list_views(form, views())
             return
         try:
             with Progress(f"reading {safe(of.exp_id)}") as progress:

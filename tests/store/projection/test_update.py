@@ -16,6 +16,7 @@ import pytest
 
 from messager.record import SUBSCRIBED
 from messager_store import EventLog, NewEvent, StoreError
+from messager_store.db import derived_files
 from messager_store.experiments.records import Experiment
 from messager_store.maintenance.removal import remove
 from messager_store.privacy.redaction import redact
@@ -274,3 +275,25 @@ async def test_where_the_folder_beside_the_store_cannot_be_written_the_cache_is_
         with pytest.raises(StoreError, match=r"no folder for the projection of e1 can be written.*MESSAGER_CACHE"):
             async with asking(log, of):
                 pass
+
+
+async def test_an_update_whose_folder_is_deleted_meanwhile_begins_anew(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(monkeypatch)
+    of = await log.create_experiment("e1")
+    writer = await log.register(of, role="messager")
+    await log.append(writer, said(0, 90))
+    deleted = False
+
+    def write_part(*arguments: Any) -> tuple[str, dict[str, str]]:
+        nonlocal deleted
+        if not deleted:
+            deleted = True
+            derived_files.delete(log.database, of.id)
+        return layout.write_part(*arguments)
+
+    monkeypatch.setattr(update, "write_part", write_part)
+    async with asking(log, of) as here:
+        assert here.connection.execute("SELECT count(*) FROM events").fetchall() == [(90,)]
+        assert here.files.paths[0].parent == derived_files.folders(log.database, of.id)[0]
