@@ -3,71 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import closing
-from pathlib import Path
+
+import duckdb
 
 from messager_store import EventLog, Experiment
-from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
-from messager_store.queries.index import index
+from messager_store.projection.pages import found_pages
+from messager_store.projection.query import Files, brought_up
+from messager_store.projection.selecting import Rows
+from messager_store.queries.counting.count import count
+from messager_store.queries.delays import delays
+from messager_store.queries.problems import problems
 
-from . import raw
 from .measure import Stage, Values
-from .society import EXP_ID, FREQUENT, RARE, batches, make, recipient_of, society
-from .workload import BEGIN, STEP, channel, remove
+from .society import EXP_ID, FREQUENT, RARE, recipient_of, society
+from .workload import BEGIN, STEP, channel
 
 PAGE, FIRST = 100, 1000
 ONE = 500
 """The agent of the page; it talks with the next one."""
-APPENDED = 20_000
-"""Messages that are appended; each is two events."""
-RECORDED = 200_000
-
-_COLUMNS = ", ".join(f"e.{column.strip()}" for column in raw.COLUMNS.split(","))
-_OF = f"(SELECT id FROM experiment WHERE exp_id = '{EXP_ID}')"
-
-
-def _name(what: int, value: str | int) -> str:
-    return f"(SELECT id FROM name WHERE experiment_id = {_OF} AND what = {what} AND text = '{value}')"
+_EVENT = "SELECT e.ts, e.recorder, e.seq, e.kind, e.channel, e.from_id, e.to_id, e.payload FROM event e"
+_RECEIVED = "FROM event r JOIN event m ON m.id = r.message_id WHERE r.id <> m.id AND NOT r.is_copy"
 
 
 class Questions:
-    """The time (s) of each question: until the last event is there, or the last sum, with names for ids."""
+    """The time (s) of each question: until the last event is there, or the last sum."""
 
     def __init__(self, stage: Stage) -> None:
         self._path = society(stage)
         middle = BEGIN + stage.society // 4 * STEP
         other = recipient_of(ONE)
-        one, two = _name(1, ONE), _name(1, other)
-        events = f"SELECT {_COLUMNS} FROM event e WHERE e.experiment_id = {_OF} AND"
-        said = f"SELECT {_COLUMNS} FROM said s JOIN event e ON e.id = s.event_id WHERE e.experiment_id = {_OF} AND"
-        order = "ORDER BY e.ts, e.id"
         self._ours: dict[str, Callable[[EventLog, Experiment], Awaitable[int]]] = {
-            "page": _read(
-                Selection(channels=channel(other), agents=ONE, since=str(middle), limit=PAGE), messages=False
-            ),
-            "conversation": _read(Selection(between=(ONE, other)), messages=True),
+            "page": _read(Selection(channels=channel(other), agents=ONE, since=str(middle), limit=PAGE), Rows.EVENTS),
+            "conversation": _read(Selection(between=(ONE, other)), Rows.MESSAGES),
+            "grep": _read(Selection(grep=RARE), Rows.EVENTS),
+            "grep-frequent": _read(Selection(grep=FREQUENT, limit=FIRST), Rows.EVENTS),
             "count": _count,
-            "grep": _read(Selection(grep=RARE), messages=False),
-            "grep-frequent": _read(Selection(grep=FREQUENT, limit=FIRST), messages=False),
+            "delays": _delays,
+            "replies": _replies,
+            "problems": _problems,
         }
+        order = "ORDER BY e.ts, e.id"
         self._theirs = {
-            "page": f"{events} e.ts >= {middle} AND e.channel_id = {_name(0, channel(other))} "
-            f"AND (e.from_id = {one} OR e.to_id = {one}) {order} LIMIT {PAGE}",
-            "conversation": f"{events} e.kind = 1 AND (e.from_id = {one} AND e.to_id = {two} "
-            f"OR e.from_id = {two} AND e.to_id = {one}) {order}",
-            "count": "SELECT f.text, t.text, sum(a.messages) AS messages FROM recorder r "
-            "JOIN activity a ON a.recorder_id = r.id JOIN name f ON f.id = a.from_id JOIN name t ON t.id = a.to_id "
-            f"WHERE r.experiment_id = {_OF} AND a.kind = 1 GROUP BY a.from_id, a.to_id ORDER BY messages DESC",
-            "grep": f"{said} s.folded LIKE '%{RARE}%' {order}",
-            "grep-frequent": f"{events} EXISTS (SELECT 1 FROM said s WHERE s.event_id = e.id "
-            f"AND s.folded LIKE '%{FREQUENT}%') {order} LIMIT {FIRST}",
+            "page": f"{_EVENT} WHERE e.ts >= {middle} AND e.channel = '{channel(other)}' "
+            f"AND ('{ONE}' IN (e.from_id, e.to_id)) {order} LIMIT {PAGE}",
+            "conversation": f"{_EVENT} WHERE e.message_id = e.id AND (e.from_id = '{ONE}' AND e.to_id = '{other}' "
+            f"OR e.from_id = '{other}' AND e.to_id = '{ONE}') {order}",
+            "grep": f"{_EVENT} WHERE contains(e.folded, '{RARE}') {order}",
+            "grep-frequent": f"{_EVENT} WHERE contains(e.folded, '{FREQUENT}') {order} LIMIT {FIRST}",
+            "count": "SELECT from_id, to_id, count(*) AS n FROM event WHERE message_id = id "
+            "GROUP BY ALL ORDER BY n DESC",
+            "delays": "SELECT m.from_id, m.to_id, count(*), quantile_disc(r.ts - m.ts, [0.5, 0.95, 0.99]), "
+            f"max(r.ts - m.ts) {_RECEIVED} GROUP BY ALL",
+            "replies": "SELECT x, y, quantile_disc(ts - since, 0.5) FROM (SELECT from_id AS x, to_id AS y, ts, "
+            "lag(ts) OVER turn AS since, lag(from_id) OVER turn AS earlier FROM event WHERE message_id = id "
+            "WINDOW turn AS (PARTITION BY least(from_id, to_id), greatest(from_id, to_id) ORDER BY ts, id)) "
+            "WHERE earlier <> x GROUP BY ALL",
+            "problems": "SELECT e.id FROM event e ANTI JOIN event r ON r.message_id = e.id AND r.id <> e.id "
+            "WHERE e.kind = 'sent'",
         }
+        self._files = asyncio.run(self._brought_up())
         self._found: dict[str, int] = {}
+
+    async def _brought_up(self) -> Files:
+        async with EventLog.open(str(self._path), create=False) as log:
+            return await brought_up(log, await log.experiment(EXP_ID))
 
     def ours(self) -> Values:
         return asyncio.run(self._ask())
@@ -85,66 +87,40 @@ class Questions:
 
     def theirs(self) -> Values:
         times = {}
+        paths = ", ".join(f"'{path}'" for path in self._files.paths)
         for name, statement in self._theirs.items():
-            with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as connection:
-                began = time.perf_counter()
+            began = time.perf_counter()
+            with duckdb.connect() as connection:
+                connection.register("tail", self._files.tail)
+                connection.execute(f"CREATE VIEW event AS SELECT * FROM read_parquet([{paths}]) UNION ALL FROM tail")
                 found = len(connection.execute(statement).fetchall())
-                times[name] = time.perf_counter() - began
+            times[name] = time.perf_counter() - began
             self._compare(name, found)
         return times
 
     def _compare(self, name: str, found: int) -> None:
-        if not found or self._found.setdefault(name, found) != found:
+        if self._found.setdefault(name, found) != found:
             raise RuntimeError(f"{name}: {found} rows on one side, {self._found.get(name)} on the other")
 
 
-def _read(selection: Selection, *, messages: bool) -> Callable[[EventLog, Experiment], Awaitable[int]]:
+def _read(selection: Selection, rows: Rows) -> Callable[[EventLog, Experiment], Awaitable[int]]:
     async def read(log: EventLog, of: Experiment) -> int:
-        return sum([len(page) async for page in selected_pages(log, of, selection, messages=messages)])
+        return sum([len(page) async for page in found_pages(log, of, selection, rows)])
 
     return read
 
 
 async def _count(log: EventLog, of: Experiment) -> int:
-    from messager_store.queries.counting.count import count
-
     return len(await count(log, of, ("from", "to")))
 
 
-class Append:
-    """Events appended per second to a society by the same recorders, indexed and not."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._plain, self._indexed, self._copy = (stage.new_path() for _ in range(3))
-        asyncio.run(make(self._plain, RECORDED, stage.say, indexed=False))
-        shutil.copyfile(self._plain, self._indexed)
-        asyncio.run(_index(self._indexed))
-
-    def ours(self) -> Values:
-        return self._append_to(self._indexed)
-
-    def theirs(self) -> Values:
-        return self._append_to(self._plain)
-
-    def _append_to(self, path: Path) -> Values:
-        shutil.copyfile(path, self._copy)
-        try:
-            return {"rate": 2 * APPENDED / asyncio.run(_append(self._copy))}
-        finally:
-            remove(self._copy)
+async def _delays(log: EventLog, of: Experiment) -> int:
+    return len((await delays(log, of)).rows)
 
 
-async def _index(path: Path) -> None:
-    async with EventLog.open(str(path), create=False) as log:
-        await index(log, await log.experiment(EXP_ID))
+async def _replies(log: EventLog, of: Experiment) -> int:
+    return len((await delays(log, of, replies=True)).rows)
 
 
-async def _append(path: Path) -> float:
-    async with EventLog.open(str(path), create=False) as log:
-        of = await log.experiment(EXP_ID)
-        parts = batches(RECORDED // 2, APPENDED)
-        writers = [await log.register(of, role="messager") for _ in parts]
-        began = time.perf_counter()
-        for writer, batch in zip(writers, parts, strict=True):
-            await log.append(writer, batch)
-        return time.perf_counter() - began
+async def _problems(log: EventLog, of: Experiment) -> int:
+    return sum(sum(reasons.values()) for reasons in (await problems(log, of)).counts.values())

@@ -20,7 +20,7 @@ EVENTS = 1_000_000
 """Events of the society, at least: of a smaller one, the page has all messages."""
 FIRST = 1000
 """Messages of the plain page."""
-COUNTS = "SELECT bucket, SUM(messages) FROM activity WHERE kind = 1 GROUP BY bucket"
+COUNTS = "SELECT ts / 60000000000, count(*) FROM event WHERE kind = 1 GROUP BY 1"
 MESSAGES = """
 SELECT e.ts, a.value, e.payload FROM event e LEFT JOIN name a ON a.id = e.from_id
 WHERE e.experiment_id = 1 AND e.kind = 1 ORDER BY e.ts, e.id LIMIT ?

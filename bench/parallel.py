@@ -19,8 +19,8 @@ from pathlib import Path
 
 from messager_store import EventLog
 from messager_store.formats.parquet import write_parts
+from messager_store.projection.query import brought_up
 from messager_store.projection.tables import batches
-from messager_store.queries.index import index
 from messager_store.ray import dataset
 from messager_store.testing import Databases, postgres_server
 
@@ -55,7 +55,7 @@ async def _read(store: str, events: int, lake: Path) -> None:
         await fill(log, EXP_ID, events)
         of = await log.experiment(EXP_ID)
         with measured("index", events):
-            await index(log, of)
+            await brought_up(log, of)
         with measured("record batches, one process", events):
             count = sum([batch.num_rows async for batch in batches(log, of, events=True)])
         with measured("export --partition-by hour", events):

@@ -1,6 +1,6 @@
 """The view `event_view`, for each database: one row per event, with names for ids.
 
-`text` comes from the side table `said`, null if `indexed` is 0. A query for one experiment reads only its events.
+A query for one experiment reads only its events.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ _COLUMNS = """
     {attributes},
     {cause} AS cause,
     {meta} AS meta,
-    s.text AS text,
     e.payload AS payload,
     e.id AS id,
     e.experiment_id AS experiment_id,
-    CASE WHEN s.event_id IS NULL THEN 0 ELSE 1 END AS indexed,
     {messager} AS messager,
     {origin} AS origin"""
 
@@ -37,7 +35,6 @@ _FROM = """
 FROM experiment x
 JOIN event e ON e.experiment_id = x.id
 JOIN recorder r ON r.id = e.id >> 40
-LEFT JOIN said s ON s.event_id = e.id
 LEFT JOIN name c ON c.id = e.channel_id
 LEFT JOIN name f ON f.id = e.from_id
 LEFT JOIN name t ON t.id = e.to_id

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .queries.comparison.run_summary import RunsSummary, summarise
     from .queries.counting.count import Count, Counts, count
     from .queries.delays import Delays, delays
-    from .queries.index import index
     from .queries.problems import Problems, problems
     from .ray import runtime_env
     from .recording.closing import close
@@ -77,7 +76,6 @@ _MODULE_OF = {
     "delays": "queries.delays",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
-    "index": "queries.index",
     "normalised": "log.text",
     "pack": "formats.pack",
     "problems": "queries.problems",
@@ -124,7 +122,6 @@ __all__ = [
     "delays",
     "export_jsonl",
     "import_jsonl",
-    "index",
     "normalised",
     "pack",
     "problems",

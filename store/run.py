@@ -19,6 +19,8 @@ from .log.event_log import EventLog
 from .log.match import Match
 from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
+from .projection.pages import found_pages
+from .projection.selecting import Rows
 from .projection.sql import SqlResult, sql
 from .queries.comparison.compare import compare
 from .queries.comparison.result import Comparison
@@ -194,7 +196,10 @@ async def _opened(store: str) -> EventLog:
 
 
 async def _listed(log: EventLog, of: Experiment, selection: Selection, *, messages: bool) -> list[Event]:
-    return [entry async for page in selected_pages(log, of, selection, messages=messages) for entry in page]
+    if messages or selection.by_content:
+        rows = Rows.MESSAGES if messages else Rows.EVENTS
+        return [entry async for page in found_pages(log, of, selection, rows) for entry in page]
+    return [entry async for page in selected_pages(log, of, selection) for entry in page]
 
 
 def _end(thread: RealThread, log: EventLog | None) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from sqlalchemy import func, select
-
-from .db.codes import KINDS
-from .db.schema import activity, recorder
 from .experiments.records import Experiment
 from .log.event import iso
 from .log.event_log import EventLog
-from .queries.index import index_or_warn
+from .queries.counting.count import count
 from .queries.overview import overview
 from .text import plural
 
@@ -22,7 +18,6 @@ BARS = 120
 """Maximum of bars."""
 MOST = 12
 """Maximum of agents and tags that are named."""
-_MESSAGES = [KINDS.index(kind) + 1 for kind in ("sent", "received")]
 
 
 async def card(log: EventLog, of: Experiment) -> str:
@@ -40,7 +35,6 @@ async def card(log: EventLog, of: Experiment) -> str:
     tags = "".join(f" <code>{escape(tag)}</code>" for tag in found["tags"][:MOST])
     name = f" {escape(found['name'])}" if found["name"] else ""
     rows = "".join(f"<tr><th style='text-align:left'>{title}</th><td>{escape(text)}</td></tr>" for title, text in facts)
-    await index_or_warn(log, of)
     return (
         f"<div><b>{escape(of.exp_id)}</b>{name}{tags} <small>{escape(found['status'])}</small>"
         f"{await _sparkline(log, of)}<table>{rows}</table></div>"
@@ -58,18 +52,8 @@ def _named(agents: list[str]) -> str:
 
 
 async def _sparkline(log: EventLog, of: Experiment) -> str:
-    """Return a drawing of the messages by minute: of sendings if there are any, else of receptions."""
-    query = (
-        select(activity.c.kind, activity.c.bucket, func.sum(activity.c.messages))
-        .join(recorder, recorder.c.id == activity.c.recorder_id)
-        .where(recorder.c.experiment_id == of.id, activity.c.kind.in_(_MESSAGES))
-        .group_by(activity.c.kind, activity.c.bucket)
-    )
-    async with log.database.reading() as connection:
-        rows = (await connection.execute(query)).all()
-    kind = min((row[0] for row in rows), default=None)
-    counts = {int(bucket): int(messages) for code, bucket, messages in rows if code == kind}
-    return drawing(counts)
+    """Return a drawing of the messages by minute."""
+    return drawing({row.keys[0]: row.messages for row in await count(log, of, "minute")})
 
 
 def drawing(counts: dict[int, int]) -> str:
@@ -79,8 +63,8 @@ def drawing(counts: dict[int, int]) -> str:
     first, last = min(counts), max(counts)
     length = max(last - first, 1)
     bars = [0] * min(BARS, max(len(counts), 2))
-    for at, count in counts.items():
-        bars[min((at - first) * len(bars) // length, len(bars) - 1)] += count
+    for at, number in counts.items():
+        bars[min((at - first) * len(bars) // length, len(bars) - 1)] += number
     width = WIDTH / len(bars)
     most = max(bars)
     drawn = "".join(

@@ -1,4 +1,4 @@
-"""The log: experiments, recorders, names, batches, events, side tables, and the two views on them.
+"""The log: experiments, recorders, names, batches, events, and the view on them.
 
 Until the first release the tables are those of `schema.py`, so that each is written once. The release writes them out
 here, because a later revision changes `schema.py`.

@@ -33,7 +33,6 @@ VERBS = {
         Verb("Analyse", "report", "Write an experiment as one HTML file to look at, offline."),
         Verb("Analyse", "view", "Serve the same page on this machine, live while an experiment is recorded."),
         Verb("Analyse", "sql", "Run an SQL statement about an experiment; it can only read."),
-        Verb("Analyse", "index", "Bring text, deliveries and activity in SQL up to date."),
         Verb("Analyse", "export", "Export an experiment to a file: JSON Lines, Parquet, CSV or MCAP."),
         Verb("Replay", "replay", "Publish the messages of an experiment again, in timestamp order."),
         Verb("Replay", "fork", "Repeat an experiment up to a point, and continue differently."),

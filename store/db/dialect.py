@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sqlalchemy import ColumnElement, Insert, Table
+from sqlalchemy import Insert, Table
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ..errors import StoreError
@@ -82,12 +82,6 @@ class Dialect(Protocol):
 
     def insert_or_ignore(self, table: Table) -> Insert:
         """Return an INSERT that skips rows whose unique key exists."""
-
-    def insert_or_add(self, table: Table, *counts: str) -> Insert:
-        """Return an INSERT that adds these columns to those of the row with the same primary key, if there is one."""
-
-    def contains(self, column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-        """Return the condition that a text contains another, character for character."""
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         """Return the rows of a query as tuples, directly from the driver."""

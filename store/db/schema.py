@@ -170,56 +170,6 @@ def place_at(ts: int, number: int) -> ColumnElement[Any]:
     return tuple_(literal(ts, BigInteger), literal(number, BigInteger))
 
 
-# Side tables: computed from the events when an experiment is closed or a query needs them. They are not part of the
-# log, and recorders never write them.
-said = Table(
-    "said",
-    metadata,
-    Column("event_id", Id, primary_key=True, autoincrement=False),
-    Column("text", Text, comment="the decoded text"),
-    Column("folded", Text, comment="the text, NFKC-normalised and case-folded"),
-)
-
-delivery = Table(
-    "delivery",
-    metadata,
-    Column("event_id", Id, primary_key=True, autoincrement=False, comment="a reception"),
-    Column("sending_id", BigInteger, nullable=False, comment="the event.id of the sending it belongs to"),
-    Column("received_at", BigInteger, nullable=False, comment="ts of the reception"),
-    Index("ix_delivery_sending", "sending_id", "received_at"),
-)
-
-activity = Table(
-    "activity",
-    metadata,
-    Column("recorder_id", BigInteger, nullable=False),
-    Column("bucket", BigInteger, nullable=False, comment="start of a minute, ns UTC"),
-    Column("kind", SmallInteger, nullable=False),
-    Column("channel_id", BigInteger, nullable=False, comment="0 for none, as in the next two"),
-    Column("from_id", BigInteger, nullable=False),
-    Column("to_id", BigInteger, nullable=False),
-    Column("messages", BigInteger, nullable=False),
-    Column("payload_bytes", BigInteger, nullable=False),
-    PrimaryKeyConstraint("recorder_id", "bucket", "kind", "channel_id", "from_id", "to_id"),
-)
-
-indexed_recorder = Table(
-    "indexed_recorder",
-    metadata,
-    Column("recorder_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("text_seq", BigInteger, nullable=False, comment="said and activity have its events up to this seq"),
-    Column("delivery_seq", BigInteger, nullable=False, comment="delivery knows its events up to this seq"),
-)
-
-indexed_experiment = Table(
-    "indexed_experiment",
-    metadata,
-    Column("experiment_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("decoder", SmallInteger, nullable=False, comment="version of the decoder of said"),
-    Column("matched_until", BigInteger, nullable=False, comment="deliveries of earlier receptions are complete"),
-    Column("turn", BigInteger, nullable=False, comment="raised by each page of deliveries"),
-)
-
 redaction = Table(
     "redaction",
     metadata,
@@ -235,4 +185,4 @@ redaction = Table(
 )
 
 LOG_TABLES = (experiment, tag, recorder, name, batch, event, redaction)
-"""The tables of the log: all but the side tables."""
+"""The tables of the log."""

@@ -8,17 +8,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, exists, not_, select
-
-from ..db.database import Database
-from ..db.schema import event, indexed_experiment, said
 from ..errors import StoreError
-from ..experiments.records import Experiment
 from ..json_path import compiled, parse, values_at
 from ..json_text import read, written
 from .event import Event
 from .payload_condition import PayloadCondition
-from .text import DECODER_VERSION, MAX_TEXT, normalised, storable
+from .text import MAX_TEXT, normalised, storable
 
 Skipped = Callable[[Event], None]
 
@@ -45,14 +40,19 @@ class ContentFilter:
 
     @property
     def preselects(self) -> bool:
-        """True if the side table `said` can tell events that are not selected."""
+        """True if `words` are searched in the decoded text: the projection can tell events that are not selected."""
         return bool(self.words) and self._path is None
+
+    @property
+    def in_sql(self) -> bool:
+        """True if `words` are the only condition: a search in the folded text finds exactly the events."""
+        return self.preselects and not self.conditions
 
     def text(self, entry: Event) -> str | None:
         """Return what was said in an event: the decoded text, or the values at the path; None if there is none."""
         if self._path is None:
             return entry.text
-        value = decoded(entry, read)
+        value = decoded(entry.payload, read)
         if value is NOT_JSON:
             return None
         texts = [found if isinstance(found, str) else written(found) for found in values_at(value, self._path)]
@@ -72,7 +72,7 @@ class ContentFilter:
     def _takes_fields(self, entry: Event, skipped: Skipped | None) -> bool:
         if not self.conditions:
             return True
-        value = decoded(entry)
+        value = decoded(entry.payload)
         if value is not NOT_JSON:
             try:
                 return all(condition.takes(value) for condition in self.conditions)
@@ -94,28 +94,14 @@ class ContentFilter:
         folded = normalised(text[:MAX_TEXT])[:MAX_TEXT]
         return any(word in folded for word in self.words)
 
-    async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
-        """Return SQL conditions that leave out events which the side table `said` shows not to be selected.
-
-        Events that are not in it remain, so `takes` must be asked about every event that is read.
-        """
-        if not self.preselects:
-            return []
-        async with database.reading() as connection:
-            query = select(indexed_experiment.c.decoder).where(indexed_experiment.c.experiment_id == of.id)
-            if (await connection.execute(query)).scalar_one_or_none() != DECODER_VERSION:
-                return []
-        without = [not_(database.dialect.contains(said.c.folded, word)) for word in self.words]
-        return [not_(exists().where(said.c.event_id == event.c.id, and_(*without)))]
-
 
 NOT_JSON = object()
 
 
-def decoded(entry: Event, decode: Callable[[str], Any] = json.loads) -> Any:
+def decoded(payload: bytes, decode: Callable[[str], Any] = json.loads) -> Any:
     """Return the JSON value of a payload, or `NOT_JSON`."""
     try:
-        return decode(entry.payload.decode())
+        return decode(payload.decode())
     except (ValueError, RecursionError):
         return NOT_JSON
 

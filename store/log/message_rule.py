@@ -135,7 +135,8 @@ class MessageRule:
     """Decides which events are messages. `messages` and `deliveries` have the decisions, until the caller takes them.
 
     `retracted` are the sendings that another event retracts; `began` has, by recorder, the time (ns UTC) from which its
-    listeners may have received messages; `copies_of` returns how many times a listener gets each message on a channel.
+    listeners may have received messages; `copies_of` returns how many times a listener gets each message on a channel;
+    `early_ns` is the time for which a reception waits for its sending.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class MessageRule:
         retracted: Set[int] = frozenset(),
         began: Mapping[int, int] | None = None,
         copies_of: Callable[[Listener, int | None], int] | None = None,
+        early_ns: int = EARLY_NS,
     ) -> None:
         self.messages: list[int] = []
         """Events that are messages, in replay order."""
@@ -157,6 +159,7 @@ class MessageRule:
         self._now = -(2**63)
         self._subscribed: dict[Listener, int] = {}
         self._copies_of = copies_of
+        self._early_ns = early_ns
         self._channels: dict[int | None, _Channel] = {}
         self._kept: deque[tuple[int, _Channel, bytes, _Same]] = deque()
         """Messages of the last minute: ts, channel, content, and those with the same content."""
@@ -235,8 +238,16 @@ class MessageRule:
         """Note that a listener began."""
         self._subscribed[listener] = ts
 
+    def reach(self, ts: int) -> None:
+        """Decide about what waits for a sending before a time; no event before it follows."""
+        self._decide(ts)
+
+    def end_undecided(self) -> None:
+        """Decide about everything that waits for a sending."""
+        self._decide(None)
+
     def end(self) -> None:
-        """Decide everything."""
+        """Decide everything. No event follows."""
         self._advance(None)
 
     def state(self) -> dict[str, Any]:
@@ -378,7 +389,7 @@ class MessageRule:
         while undecided:
             event_id, ts, message, _ = undecided[0]
             if not message.final:
-                if now is not None and now - ts <= EARLY_NS:
+                if now is not None and now - ts <= self._early_ns:
                     return
                 self._finish(message, event_id)
             if message.id == event_id:

@@ -23,7 +23,6 @@ from sqlalchemy import func, select
 from ..db.codes import KINDS, SEQ_BITS, SEQ_MASK
 from ..db.schema import RECORDER_ID, event
 from ..experiments.records import Experiment, RecorderRow
-from .activity_summary import Summary, summary
 from .attributes import KEYS, decode
 from .event import Event
 from .event_log import EventLog
@@ -80,7 +79,6 @@ async def sources(
     of: Experiment,
     kinds: set[str] | None = None,
     *,
-    known: Summary | None = None,
     counted: bool = False,
 ) -> Sources:
     """Return the sources of an experiment. With `kinds`, of these kinds; receptions are still those of one recorder.
@@ -97,14 +95,11 @@ async def sources(
         found.kinds = {"sent"}
     only_one = len(heard) == 1 and not (any_sent and "sent" in found.kinds)
     chooses = "received" in found.kinds and not only_one
-    if known is None and (chooses or any_failed):
-        known = await summary(log.database, of, {row.id: row.last_seq for row in recorders}, counted=counted)
     if any_failed:
         ordinals = {row.id: row.ordinal for row in recorders}
-        times = None if known is None else known.failed
-        found.retracted = await causes(log, of, ordinals, failed_only=True, times=times)
+        found.retracted = await causes(log, of, ordinals, failed_only=True)
     if chooses:
-        await _choose(log, of, found, recorders, await _counts(log, of) if known is None else known.counts)
+        await _choose(log, of, found, recorders, await _counts(log, of))
     return found
 
 

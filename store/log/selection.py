@@ -185,15 +185,10 @@ class Selection:
         """True if there are conditions on the content of events, which SQL alone cannot test."""
         return self.content is not None and self.content.selects
 
-    @property
-    def searches(self) -> bool:
-        """True if text is searched that the side table `said` has."""
-        return self.content is not None and self.content.preselects
-
-    def of_kinds(self, kinds: Iterable[str]) -> Selection:
-        """Return the same selection with other kinds."""
+    def of_kinds(self, kinds: Iterable[str] | None) -> Selection:
+        """Return the same selection with other kinds, or with all."""
         other = copy(self)
-        other.kinds = set(kinds)
+        other.kinds = None if kinds is None else set(kinds)
         return other
 
     def takes_channel(self, channel: str | None) -> bool:
@@ -275,9 +270,21 @@ class Selection:
 
     def of_channels(self) -> Selection:
         """Return the same selection without the conditions on agents and content."""
+        other = self.without_agents()
+        other.content = None
+        return other
+
+    def without_agents(self) -> Selection:
+        """Return the same selection without the conditions on agents."""
         other = copy(self)
-        other.agents = other.from_ids = other.to_ids = other.content = None
+        other.agents = other.from_ids = other.to_ids = None
         other.pairs = []
+        return other
+
+    def of_agents(self) -> Selection:
+        """Return a selection that has the conditions on agents only."""
+        other = Selection()
+        other.agents, other.from_ids, other.to_ids, other.pairs = self.agents, self.from_ids, self.to_ids, self.pairs
         return other
 
     async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:
@@ -297,8 +304,6 @@ class Selection:
             among = _among(event.c.channel_id, wanted)
             conditions.append(among if self.channels is not None else or_(among, event.c.channel_id.is_(None)))
         conditions += await self._condition_on_agents(database, of)
-        if self.content is not None:
-            conditions += await self.content.condition(database, of)
         return conditions
 
     async def _condition_on_agents(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:

@@ -1,7 +1,7 @@
-"""The decoder: what an event says, as text for people. The side table `said` stores its results.
+"""The decoder: what an event says, as text for people.
 
 There is one decoder, so that Python, SQL and a search find the same text. Raise `DECODER_VERSION` whenever the text
-of any event changes: `messager index` then decodes stored events again.
+of any event changes: projections are made again then.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..json_text import Doubled, read
 from .gap import gap_of
 
 DECODER_VERSION = 3
-"""Stored with each indexed experiment."""
+"""Stored with each projection."""
 MAX_TEXT = 1_000_000
 """Characters of a text, and of a folded text, that are stored and searched."""
 LEVELS = 3

@@ -12,22 +12,17 @@ from pathlib import Path
 from sqlalchemy import delete, false, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db import derived, derived_files
+from ..db import derived_files
 from ..db.codes import SEQ_BITS
 from ..db.schema import (
     VISIBLE,
-    activity,
     batch,
-    delivery,
     event,
     experiment,
-    indexed_experiment,
-    indexed_recorder,
     metadata,
     name,
     recorder,
     redaction,
-    said,
     tag,
 )
 from ..errors import ExperimentChanged, SpoolDamaged, SpoolFull, SpoolHeld, StoreError
@@ -83,7 +78,6 @@ async def remove(
         await connection.execute(
             update(recorder).where(recorder.c.experiment_id == of.id).values(epoch=recorder.c.epoch + 1)
         )
-        await derived.clear_state(connection, of.id)
     recorders = await recorders_of(database, of.id)
     await asyncio.to_thread(_forget_registrations, database.location, recorders)
     await asyncio.to_thread(derived_files.delete, database, of.id)
@@ -93,16 +87,15 @@ async def remove(
         base = row.id << SEQ_BITS
         for first in range(0, row.last_seq + 1, CHUNK):
             async with database.writing(long=True) as connection:
-                for key in (event.c.id, delivery.c.event_id, said.c.event_id):
-                    await connection.execute(delete(key.table).where(key >= base | first, key < (base | first) + CHUNK))
+                key = event.c.id
+                await connection.execute(delete(event).where(key >= base | first, key < (base | first) + CHUNK))
             if progress:
                 progress(done + min(first + CHUNK, row.last_seq), total)
         done += row.last_seq
     async with database.writing(long=True) as connection:
         owned = select(recorder.c.id).where(recorder.c.experiment_id == of.id)
-        for of_recorder in (batch, activity, indexed_recorder):
-            await connection.execute(delete(of_recorder).where(of_recorder.c.recorder_id.in_(owned)))
-        for table in (recorder, name, tag, redaction, indexed_experiment):
+        await connection.execute(delete(batch).where(batch.c.recorder_id.in_(owned)))
+        for table in (recorder, name, tag, redaction):
             await connection.execute(delete(table).where(table.c.experiment_id == of.id))
         await connection.execute(delete(experiment).where(experiment.c.id == of.id))
     await asyncio.to_thread(derived_files.delete, database, of.id)

@@ -11,8 +11,6 @@ from ..recording.repair import left_spool
 
 EVENT_BYTES = 90
 """Approximate size of an event on disk without its payload: its row, its index entry, its check."""
-INDEXED_BYTES = 40
-"""Approximate size of the rows of an event in the side tables, without its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +29,8 @@ class Usage:
 
     @property
     def bytes(self) -> int:
-        """Approximate size on disk. A closed experiment is indexed: its text is stored twice more."""
-        stored = self.payload_bytes + self.events * EVENT_BYTES
-        if self.experiment.status != "closed":
-            return stored
-        return stored + 2 * self.payload_bytes + self.events * INDEXED_BYTES
+        """Approximate size on disk."""
+        return self.payload_bytes + self.events * EVENT_BYTES
 
 
 async def usage_of(log: EventLog, experiments: list[Experiment]) -> list[Usage]:

@@ -12,7 +12,7 @@
 | `RedactionCheck`      | its redaction records                                                          |
 | `STORE_CHECKS`        | the store around the experiments: unknown states, rows without an owner        |
 
-Each check yields problems; the result is a `Verdict`. The side tables are not part of the log, and are not checked.
+Each check yields problems; the result is a `Verdict`. Projections are not part of the log, and are not checked.
 """
 
 from __future__ import annotations
@@ -23,25 +23,20 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from shlex import quote
 
-from sqlalchemy import func, literal_column, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db.codes import AGENT, MESSAGER, SEQ_BITS
+from ..db.codes import AGENT, MESSAGER
 from ..db.database import Database
 from ..db.log_tables import table_problems
 from ..db.schema import (
     VISIBLE,
-    activity,
     batch,
-    delivery,
     event,
     experiment,
-    indexed_experiment,
-    indexed_recorder,
     name,
     recorder,
     redaction,
-    said,
     tag,
 )
 from ..errors import ExperimentNotFound
@@ -295,14 +290,8 @@ async def check_owners(connection: AsyncConnection) -> AsyncIterator[str]:
         (event.c.experiment_id, experiment.c.id),
         (batch.c.recorder_id, recorder.c.id),
         (redaction.c.experiment_id, experiment.c.id),
-        (activity.c.recorder_id, recorder.c.id),
-        (indexed_recorder.c.recorder_id, recorder.c.id),
-        (indexed_experiment.c.experiment_id, experiment.c.id),
-        (said.c.event_id, recorder.c.id),
-        (delivery.c.event_id, recorder.c.id),
     ):
-        number = column.op(">>")(literal_column(str(SEQ_BITS))) if column.name == "event_id" else column
-        query = select(func.count()).select_from(column.table).where(number.not_in(select(owner)))
+        query = select(func.count()).select_from(column.table).where(column.not_in(select(owner)))
         if rows := (await connection.execute(query)).scalar_one():
             yield f"{rows} rows of table {column.table.name} belong to no {owner.table.name}"
 

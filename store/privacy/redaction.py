@@ -17,7 +17,7 @@ from uuid import uuid4
 from sqlalchemy import delete, except_, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ..db import derived, derived_files
+from ..db import derived_files
 from ..db.codes import AGENT, SEQ_BITS, SEQ_MASK
 from ..db.schema import event, name, recorder, redaction
 from ..experiments.lifecycle import lock
@@ -173,8 +173,6 @@ async def _blank(
         if not await _unchanged(connection, of, recorders, len(before)):
             return False
         await check_seals(connection, database.location, of)
-        # all text may show what is redacted, and counts hold payload bytes; what remains is indexed again later
-        await derived.clear(connection, of.id, [row.id for row in recorders])
         # fence recorders that have not ended: they would continue a chain that no longer exists
         await connection.execute(
             update(recorder)

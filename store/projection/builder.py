@@ -11,11 +11,10 @@ from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..log.attributes import meta_of
 from ..log.gap import gap_of
 from ..log.mark_labels import MarkLabels
-from ..log.matching import begins_listening
 from ..log.message_rule import MessageRule
 from ..log.names import as_utf_8
+from ..log.subscriptions import Subscriptions, begins_listening
 from .schema import Decided, Names, pyarrow, table
-from .subscriptions import Subscriptions
 
 _SENT, _RECEIVED, _GAP, _MARK = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap", "mark"))
 

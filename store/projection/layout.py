@@ -4,9 +4,10 @@
     FOLDER/lock                         held by the process that writes
     FOLDER/5f0c3a9d21be.parquet         never changed; a part that is replaced gets another name
     FOLDER/5f0c3a9d21be.state.json.gz   where the next part begins
+    FOLDER/9d21be5f0c3a.tail            the events behind the parts, in the same form
 
 The manifest is replaced by rename, so that a reader sees one or the other. A part that it does not name any more is
-deleted an hour later: a question may still read it.
+deleted an hour later: a question may still read it. A tail is read at once, and deleted when another one is there.
 """
 
 from __future__ import annotations
@@ -24,18 +25,25 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from .schema import pyarrow
+from ..log.text import DECODER_VERSION
+from .schema import pyarrow, schema
 
 FORMAT = "messager-projection/1"
 MANIFEST = "manifest.json"
 LOCK = "lock"
 EVENTS = "parquet"
 STATE = "state.json.gz"
+TAIL = "tail"
 KEPT_S = 3600.0
 """Time for which a part stays that was replaced."""
 
 Place = tuple[int, int]
 """ts and id of the last event of a part."""
+
+
+def _format() -> list[Any]:
+    """Return what differs in a projection that this version cannot use."""
+    return [FORMAT, DECODER_VERSION, schema().names]
 
 
 @dataclass(slots=True)
@@ -60,30 +68,34 @@ class Manifest:
     retracted: list[int] = field(default_factory=list)
     """Ids of sendings that were retracted."""
     parts: list[Part] = field(default_factory=list)
+    tail: str | None = None
+    """Name of the file of the tail."""
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Return the manifest of a folder; an empty one if there is none, or it is of another format."""
         try:
             data = json.loads((folder / MANIFEST).read_bytes())
-            if data["format"] != FORMAT:
+            if data["format"] != _format():
                 return cls()
             recorders = {uuid: (seq, head) for uuid, (seq, head) in data["recorders"].items()}
             parts = [Part(**{**part, "place": tuple(part["place"])}) for part in data["parts"]]
-            return cls(recorders, data["retracted"], parts)
+            return cls(recorders, data["retracted"], parts, data["tail"])
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
     def write(self, folder: Path, mode: int) -> None:
         """Replace the manifest of a folder, and delete the files that are not needed any more."""
         made = folder / f"{uuid4().hex}.new"
-        made.write_text(json.dumps({"format": FORMAT, **asdict(self)}))
+        made.write_text(json.dumps({"format": _format(), **asdict(self)}))
         made.chmod(mode)
         os.replace(made, folder / MANIFEST)
-        named = {MANIFEST, LOCK, *(f"{part.name}.{ending}" for part in self.parts for ending in part.sha256)}
+        files = {f"{part.name}.{ending}" for part in self.parts for ending in part.sha256}
+        named = {MANIFEST, LOCK, f"{self.tail}.{TAIL}", *files}
         for path in folder.iterdir():
             with contextlib.suppress(OSError):
-                if path.name not in named and time.time() - path.stat().st_mtime > KEPT_S:
+                is_tail = path.suffix == f".{TAIL}"
+                if path.name not in named and (is_tail or time.time() - path.stat().st_mtime > KEPT_S):
                     path.unlink()
 
 
@@ -114,12 +126,29 @@ def state_of(folder: Path, part: Part) -> Any:
     return json.loads(gzip.decompress((folder / f"{part.name}.{STATE}").read_bytes()))
 
 
+def tail_of(folder: Path, name: str) -> Any:
+    """Return a tail as a `pyarrow.Table`. Raises `FileNotFoundError` if another one is there now."""
+    return pyarrow().parquet.read_table(folder / f"{name}.{TAIL}").cast(schema())
+
+
+def write_tail(folder: Path, mode: int, table: Any) -> str:
+    """Write a tail; return its name."""
+    name = uuid4().hex[:12]
+    _write_table(table, path := folder / f"{name}.{TAIL}")
+    path.chmod(mode)
+    return name
+
+
+def _write_table(table: Any, path: Path) -> None:
+    named = [field.name for field in table.schema if pyarrow().types.is_dictionary(field.type)]
+    pyarrow().parquet.write_table(table, path, compression="zstd", use_dictionary=named)
+
+
 def write_part(folder: Path, mode: int, table: Any, state: bytes) -> tuple[str, dict[str, str]]:
     """Write the files of a part; return its name, and the SHA-256 of each file."""
     name = uuid4().hex[:12]
     paths = {ending: folder / f"{name}.{ending}" for ending in (EVENTS, STATE)}
-    named = [field.name for field in table.schema if pyarrow().types.is_dictionary(field.type)]
-    pyarrow().parquet.write_table(table, paths[EVENTS], compression="zstd", use_dictionary=named)
+    _write_table(table, paths[EVENTS])
     paths[STATE].write_bytes(gzip.compress(state, 1, mtime=0))  # equal states have equal files
     for path in paths.values():
         path.chmod(mode)

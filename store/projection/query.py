@@ -7,7 +7,7 @@ had. `VIEWS` makes them of the table `event`, which has the columns of `schema`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -28,6 +28,8 @@ from . import schema
 from .layout import EVENTS, Place
 from .update import Updater
 
+BATCH = 5000
+"""Rows of a batch, at most."""
 Progress = Callable[[int, int], None]
 """Is called with the number of events that were read, and the total."""
 
@@ -48,7 +50,7 @@ def events_of(received: str = "true") -> str:
         SELECT e.ts, {TIME.format("e.ts")} AS time, {", ".join(f"e.{name}" for name in _FIELDS)},
             {TIME.format("CASE e.kind WHEN 'received' THEN e.ts WHEN 'sent' THEN d.first END")} AS received_at,
             CASE e.kind WHEN 'sent' THEN coalesce(d.copies, 0) END AS copies,
-            {", ".join(f"e.{name}" for name in _MORE)}, e.folded, e.id, e.message_id, e.is_copy
+            {", ".join(f"e.{name}" for name in _MORE)}, e.folded, e.size, e.id, e.message_id, e.is_copy
         FROM event e
         LEFT JOIN (SELECT message_id, min(ts) AS first, count(*) AS copies FROM event
             WHERE message_id <> id AND NOT is_copy AND {received} GROUP BY 1) d ON d.message_id = e.id"""
@@ -86,11 +88,37 @@ class Projection:
 
     files: Files
     connection: Any
-    """A DuckDB connection with the table `event` and the `VIEWS`."""
+    """A DuckDB connection with the table `event`, and the views `events`, `messages` and `deliveries`."""
+
+    def add_marks(self) -> None:
+        """Add the tables `mark` and `gap`, which take a look at every event."""
+        for name, table in small_tables(self.files).items():
+            self.connection.register(name, table)
 
     def windows(self) -> list[tuple[Place | None, Place | None]]:
         """Return the times of the parts and of the tail: behind the first place, up to the second one."""
         return list(pairwise([None, *self.files.places, None]))
+
+    def table(self, statement: str, values: Mapping[str, Any] | None = None) -> Any:
+        """Return the rows of a statement as a `pyarrow.Table`. Values that it does not use are left out."""
+        return self._run(statement, values).to_arrow_table()
+
+    def rows(self, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement as tuples."""
+        found: list[tuple[Any, ...]] = self._run(statement, values).fetchall()
+        return found
+
+    def batches(self, statement: str, values: Mapping[str, Any] | None = None) -> Generator[Any, None, None]:
+        """Yield the rows of a statement as record batches. The connection answers nothing else until it is closed."""
+        reader = self._run(statement, values).to_arrow_reader(BATCH)
+        try:
+            yield from reader
+        finally:
+            reader.close()
+
+    def _run(self, statement: str, values: Mapping[str, Any] | None) -> Any:
+        used = {name: value for name, value in (values or {}).items() if f"${name}" in statement}
+        return self.connection.sql(statement, params=used or None)
 
 
 @asynccontextmanager
@@ -137,9 +165,11 @@ async def _updated(log: EventLog, of: Experiment, folder: Path, progress: Progre
 
 def views() -> dict[str, list[str]]:
     """Return the columns of each view."""
-    connection = _opened(Files([], [], schema.schema().empty_table()))
+    here = Files([], [], schema.schema().empty_table())
+    connection = _opened(here)
     try:
-        return {view: list(connection.sql(f"SELECT * FROM {view} LIMIT 0").columns) for view in VIEWS}
+        Projection(here, connection).add_marks()
+        return {view: list(connection.sql(f"SELECT * FROM ({VIEWS[view]}) LIMIT 0").columns) for view in VIEWS}
     finally:
         connection.close()
 
@@ -153,10 +183,8 @@ def _opened(here: Files) -> Any:
     paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in here.paths)
     parts = f"SELECT * FROM read_parquet([{paths}]) UNION ALL " if paths else ""
     connection.execute(f"CREATE VIEW event AS {parts}SELECT * FROM tail")
-    for name, table in small_tables(here).items():
-        connection.register(name, table)
-    for statement in statements():
-        connection.execute(statement)
+    for view in ("events", "messages", "deliveries"):
+        connection.execute(f"CREATE VIEW {view} AS {VIEWS[view]}")
     return connection
 
 

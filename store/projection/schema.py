@@ -86,6 +86,7 @@ def schema() -> Any:
             ("text", pa.string()),
             ("folded", pa.string()),
             ("payload", pa.binary()),
+            ("size", pa.int64()),
             ("redacted", pa.bool_()),
             ("mark", name),
             ("messager", name),
@@ -168,6 +169,7 @@ def table(decided: Sequence[Decided], names: Names) -> Any:
         "text": [text for text, _ in texts],
         "folded": [folded for _, folded in texts],
         "payload": of_row["payload"],
+        "size": [len(payload) for payload in of_row["payload"]],
         "redacted": [flag & REDACTED != 0 for flag in flags],
         "mark": labels,
         "messager": [names.texts[number] for number in of_row["messager_id"]],
@@ -241,6 +243,11 @@ def _text(kind: int, flag: int, meta: Any, payload: bytes) -> str | None:
 def text_of(entry: Event) -> str | None:
     """Return what an event says, as the column has it."""
     return _text(KINDS.index(entry.kind) + 1, entry.flags, entry.meta, entry.payload)
+
+
+def agent_of(text: str | None, kind: str | None) -> Any:
+    """Return the id of an agent, given as `id_columns` returns it; None for none."""
+    return text if text is None or kind == "string" else json.loads(text)
 
 
 def id_columns(agent: Any) -> tuple[str, str]:

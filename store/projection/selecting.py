@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from ..db.codes import CHANNEL
@@ -35,16 +36,30 @@ class Condition:
         return " AND ".join(f"({text})" for text in self.texts) or "true"
 
 
-async def condition_of(database: Database, of: Experiment, selection: Selection, *, messages: bool) -> Condition:
-    """Return the conditions of a selection, without its points, numbers and `content`, and that of `messages`."""
+class Rows(Enum):
+    """Rows among which a selection selects."""
+
+    EVENTS = "all events"
+    MESSAGES = "each message once, without redacted ones"
+    """With kinds, all events of these kinds that are neither redacted nor retracted: `received` are all receptions."""
+    SHOWN = "each message once, and what was blocked or failed, as on the page"
+
+
+_SHOWN = ("blocked", "failed")
+
+
+async def condition_of(database: Database, of: Experiment, selection: Selection, rows: Rows) -> Condition:
+    """Return the conditions of a selection, without its points, numbers and `content`, and that of `rows`."""
     made = Condition()
-    if messages:
-        made.add("e.message_id = e.id")
-    if messages or not selection.redacted:
+    if rows is Rows.SHOWN:
+        made.add(f"e.message_id = e.id OR e.kind IN {_SHOWN}")
+    elif rows is Rows.MESSAGES:
+        made.add("e.message_id = e.id" if selection.kinds is None else "e.message_id = e.id OR e.kind <> 'sent'")
+    if rows is Rows.MESSAGES or not selection.redacted:
         made.add("NOT e.redacted")
     if selection.kinds is not None:
         made.add("list_contains($kinds, e.kind)", kinds=sorted(selection.kinds))
-    if selection.channels is not None or selection.exclude is not None:
+    if selection.channels is not None or selection.exclude is not None or selection.left_out:
         here = await selection.as_recorded(database, of)
         known = (await all_names(database, of.id, CHANNEL)).values()
         names = [name_text(channel) for channel in known if here.takes_channel(channel)]
@@ -72,7 +87,7 @@ def add_place(made: Condition, name: str, operator: str, at: Cursor) -> None:
 
 async def _add_agents(database: Database, of: Experiment, selection: Selection, made: Condition) -> None:
     asked = (selection.agents, selection.from_ids, selection.to_ids)
-    if all(values is None for values in asked) and not selection.pairs:
+    if all(values is None for values in asked) and not (selection.pairs or selection.senders_left_out):
         return
 
     def among(column: str, name: str, values: Iterable[bytes]) -> str:
@@ -82,6 +97,8 @@ async def _add_agents(database: Database, of: Experiment, selection: Selection, 
 
     if selection.agents is not None:
         made.add(f"{among('from', 'agents', selection.agents)} OR {among('to', 'agents', selection.agents)}")
+    if selection.senders_left_out:
+        made.add(f"e.from_id IS NOT NULL AND NOT {among('from', 'left_out', selection.senders_left_out)}")
     if selection.from_ids is not None:
         made.add(among("from", "senders", selection.from_ids))
     if selection.to_ids is not None:

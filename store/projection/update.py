@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ from ..log.event_query import EventQuery, parameter
 from ..log.event_rows import MAX_FETCHED
 from ..log.names import LOOKUP
 from ..log.retractions import RETRACTING, retracted
+from ..log.subscriptions import Subscriptions
 from . import schema
 from .builder import Builder
-from .layout import STATE, Manifest, Part, Place, state_of, write_part, writing
+from .layout import STATE, Manifest, Part, Place, state_of, tail_of, write_part, write_tail, writing
 from .schema import Row
-from .subscriptions import Subscriptions
 
 PAGE = 5000
 """Events that are read together."""
@@ -45,7 +45,7 @@ PART = 100_000
 PART_BYTES = 128 * 1024 * 1024
 """Bytes of payload after which a part is written."""
 TAIL = 10_000
-"""Events that are decided for each question, and not written."""
+"""Events that are decided again when there are new ones."""
 _FIRST: Place = (-(2**63), -1)
 _LAST: Place = (2**63 - 1, 2**63 - 1)
 _PAYLOAD = case((func.length(event.c.payload) <= MAX_FETCHED, event.c.payload), else_=null())
@@ -109,11 +109,17 @@ class Updater:
         """A place, and that of the first new event behind it."""
 
     async def update(self) -> Any:
-        """Write what is new, but for the last events; return these as a `pyarrow.Table`.
+        """Write what is new; return the events behind the parts as a `pyarrow.Table`.
 
         Raises `OSError` if the folder cannot be written.
         """
         schema.pyarrow()
+        manifest = await asyncio.to_thread(Manifest.read, self._folder)
+        if manifest.tail is not None and manifest.recorders == _covered(
+            await recorders_of(self._database, self._of.id)
+        ):
+            self.manifest = manifest
+            return await asyncio.to_thread(tail_of, self._folder, manifest.tail)
         lock = writing(self._folder, self._mode)
         await asyncio.to_thread(lock.__enter__)
         try:
@@ -130,12 +136,12 @@ class Updater:
         if not await self._add_rest(parts, builder, place):
             parts, builder, place = await self._known_parts([part for part in old if part.whole])
             await self._add_rest(parts, builder, place)
-        recorders = {row.uuid: (row.last_seq, row.head_hash.hex()) for row in self._rows_of_recorders}
-        if parts != old or recorders != self.manifest.recorders:
-            self.manifest = Manifest(recorders, sorted(self._retracted), parts)
-            await asyncio.to_thread(self.manifest.write, self._folder, self._mode)
         builder.end()
-        return await asyncio.to_thread(builder.take)
+        tail = await asyncio.to_thread(builder.take)
+        name = await asyncio.to_thread(write_tail, self._folder, self._mode, tail)
+        self.manifest = Manifest(_covered(self._rows_of_recorders), sorted(self._retracted), parts, name)
+        await asyncio.to_thread(self.manifest.write, self._folder, self._mode)
+        return tail
 
     async def _known_parts(self, old: list[Part]) -> tuple[list[Part], Builder, Place]:
         """Return the parts of the time of the old ones, what goes on behind them, and its place.
@@ -313,6 +319,11 @@ class Updater:
             state = json.dumps(builder.state()).encode()
         label, sums = await asyncio.to_thread(write_part, self._folder, self._mode, builder.take(), state)
         return Part(label, place, events, whole, sums)
+
+
+def _covered(rows: Iterable[RecorderRow]) -> dict[str, tuple[int, str]]:
+    """Return what `Manifest.recorders` has of a log that is covered whole."""
+    return {row.uuid: (row.last_seq, row.head_hash.hex()) for row in rows}
 
 
 @contextmanager

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from array import array
-from collections.abc import Iterator
-from contextlib import aclosing
+import asyncio
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..html_table import html_table
-from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.names import agent_text
 from ..log.recipients import has_recipients
 from ..log.selection import Filters, Selection, selection_of
+from ..projection.query import Progress, Projection, projected
+from ..projection.reading import Reading
+from ..projection.schema import agent_of
+from ..projection.selecting import Condition, Rows, condition_of
 from ..text import length, plural
-from .audit.early_receptions import EarlyReceptions, clock_difference
+from .audit.clocks import clock_difference
 from .audit.listeners import listeners_of
-from .audit.receptions import Receptions
-from .audit.sendings import sendings
-from .index import index_or_warn
-from .percentiles import percentiles
-from .replies import Replies, pair_key
-from .texts import Progress
+from .replies import replies as found_replies
 
 BY = ("pair", "channel")
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The durations of one group, in ns. Percentiles are exact, by nearest rank (`percentiles`)."""
+    """The durations of one group, in ns. Percentiles are exact: the smallest duration such that so many
+    percent of all are equal or less."""
 
     key: tuple[Any, ...]
     """(sender, recipient), of replies (who replies, to whom), or (channel,); () for all groups together."""
@@ -62,8 +60,6 @@ class Delays:
     """For replies: selected messages without a sender or without a recipient, which are no replies."""
     clocks_ns: int | None
     """Largest difference between the clocks of the recorders, as `clock_difference` measures it; None if unknown."""
-    complete: bool
-    """False if the experiment could not be indexed completely."""
     listeners: bool
     """False if no listener was recorded, so that nothing is known about deliveries. True for replies."""
     recipients: bool
@@ -119,49 +115,6 @@ class Delays:
             yield f"{plural(self.undelivered, 'sending')} without a delivery: `messager problems` says why"
 
 
-class _Groups:
-    """Durations by basis, and pair or channel."""
-
-    def __init__(self, by: str) -> None:
-        self._by_pair = by == "pair"
-        self._groups: dict[str, dict[tuple[Any, ...], array[int]]] = {}
-        self._all = array("q")
-
-    def add(self, entry: Event, basis: str, duration: int) -> None:
-        """Add a duration to the group of a message."""
-        key = pair_key(entry.from_id, entry.to_id) if self._by_pair else (entry.channel,)
-        same = self._groups.setdefault(basis, {})
-        if key not in same:
-            same[key] = array("q")
-        same[key].append(duration)
-        self._all.append(duration)
-
-    def total(self) -> Delay | None:
-        """Return the row of all groups; None if there are none."""
-        return _delay((), ", ".join(sorted(self._groups)), self._all) if self._all else None
-
-    def take_rows(self) -> tuple[Delay, ...]:
-        """Remove the groups; return their rows, the largest first, equal ones in the order of their first messages."""
-        rows: list[Delay] = []
-        for basis, groups in reversed(self._groups.items()):
-            while groups:
-                key, durations = groups.popitem()
-                rows.append(_delay(tuple(map(_named, key)), basis, durations))
-        rows.reverse()
-        rows.sort(key=lambda row: row.number, reverse=True)
-        return tuple(rows)
-
-
-def _named(part: Any) -> Any:
-    """Return the id of an agent, or the channel, of a key."""
-    return json.loads(part) if isinstance(part, bytes) else part
-
-
-def _delay(key: tuple[Any, ...], basis: str, durations: array[int]) -> Delay:
-    p50, p95, p99, most = percentiles(durations, (50, 95, 99, 100))
-    return Delay(key, basis, len(durations), p50, p95, p99, most, sum(one < 0 for one in durations))
-
-
 async def delays(
     log: EventLog,
     of: Experiment,
@@ -178,37 +131,63 @@ async def delays(
     recorded listeners received counts three times. Redacted sendings, of which the deliveries are unknown, and those
     that a `failed` event retracts are left out. `replies` describes what a reply is. `selection`, or its filters as
     arguments, selects the sendings, or the replies and what they answer; its kinds do not count. `progress` is called
-    while the experiment is indexed.
+    while the projection is brought up to date.
 
-    Memory use is 16 bytes a duration, and about 300 a group. Raises `StoreError` for an unknown `by`, and for a
-    selection with context.
+    Raises `StoreError` for an unknown `by`, for a selection with context, and if DuckDB or pyarrow is not installed.
     """
     if by not in BY:
         raise StoreError(f"delays by {by!r} are not computed: give pair or channel")
     selection = selection_of(selection, filters)
     if selection.context or (replies and selection.last_per):
         raise StoreError("delays have no context, and replies no last one of each: leave out this filter")
-    complete = await index_or_warn(log, of, progress=progress)
     recorders = await log.recorders(of)
-    groups = _Groups(by)
-    undelivered = unaddressed = 0
-    if replies:
-        found = Replies(log, of, selection)
-        async for reply in found.read():
-            groups.add(reply.event, reply.basis, reply.duration)
-        unaddressed = found.unaddressed
-    else:
-        early = EarlyReceptions(Receptions(log, of), recorders)
-        async with aclosing(sendings(log, of, selection, early, messages=True)) as pages:
-            async for page in pages:
-                for sending in page:
-                    undelivered += not sending.deliveries
-                    for each in sending.deliveries:
-                        groups.add(sending.event, "delivery", each.received_at - sending.event.ts)
-    total = groups.total()
-    heard = any(row.kinds["received"] for row in recorders)
+    async with projected(log, of, progress) as here:
+        if replies:
+            both = selection.of_kinds(None).without_agents().limited(None)
+            condition = await Reading(log, of, here, both).condition()
+            chosen = await condition_of(log.database, of, selection.of_agents(), Rows.MESSAGES)
+            found = found_replies(condition, chosen, selection.limit)
+            condition = Condition([*condition.texts, *chosen.texts], {**condition.values, **chosen.values})
+            left_out = f"{condition.where} AND (e.from_id IS NULL OR e.to_id IS NULL)"
+        else:
+            condition = await Reading(log, of, here, selection.of_kinds({"sent"})).condition()
+            found = f"{_DELIVERIES} WHERE {condition.where}"
+            left_out = f"{condition.where} AND e.id NOT IN (SELECT id FROM measured)"
+        numbers = partial(_numbers, here, found, left_out, condition.values, by)
+        rows, total, others = await asyncio.to_thread(numbers)
+        listeners = replies or any(row.kinds["received"] for row in recorders)
+        listeners = listeners or bool((await listeners_of(log, of, here)).all)
     return Delays(
-        *(by, replies, groups.take_rows(), total, undelivered, unaddressed, clock_difference(recorders), complete),
-        listeners=heard or replies or bool((await listeners_of(log.database, of, redacted=False)).all),
+        *(by, replies, rows, total, 0 if replies else others, others if replies else 0, clock_difference(recorders)),
+        listeners=listeners,
         recipients=total is not None or not replies or await has_recipients(log.database, of),
     )
+
+
+_DELIVERIES = """SELECT e.*, 'delivery' AS basis, r.ts - e.ts AS duration
+    FROM event e JOIN event r ON r.message_id = e.id AND r.id <> e.id AND NOT r.is_copy"""
+_NUMBERS = "count(*), quantile_disc(duration, [0.5, 0.95, 0.99]), max(duration), count(*) FILTER (duration < 0)"
+
+
+def _numbers(
+    here: Projection, found: str, left_out: str, values: Mapping[str, Any], by: str
+) -> tuple[tuple[Delay, ...], Delay | None, int]:
+    """Return the rows, the total, and the number of messages that fulfil the condition `left_out`."""
+    keys = "from_id, from_type, to_id, to_type" if by == "pair" else "channel"
+    here.connection.register("measured", here.table(f"SELECT id, ts, basis, duration, {keys} FROM ({found})", values))
+    groups = here.rows(
+        f"SELECT {_NUMBERS}, basis, {keys} FROM measured GROUP BY basis, {keys} "
+        "ORDER BY count(*) DESC, min(ts), min(id)"
+    )
+    [(*numbers, bases)] = here.rows(f"SELECT {_NUMBERS}, string_agg(DISTINCT basis, ', ' ORDER BY basis) FROM measured")
+    [(others,)] = here.rows(f"SELECT count(*) FROM event e WHERE {left_out}", values)
+    rows = [
+        _delay(key if by == "channel" else (agent_of(*key[:2]), agent_of(*key[2:])), basis, *sums)
+        for *sums, basis, key in ((*row[:5], row[5:]) for row in groups)
+    ]
+    return tuple(rows), _delay((), bases, *numbers) if bases else None, others
+
+
+def _delay(key: tuple[Any, ...], basis: str, number: int, percentiles: list[int], most: int, negative: int) -> Delay:
+    p50, p95, p99 = percentiles
+    return Delay(key, basis, number, p50, p95, p99, most, negative)

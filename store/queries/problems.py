@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from sqlalchemy import select
-
-from ..db.codes import KINDS, REDACTED, SEQ_BITS, SEQ_MASK
-from ..db.schema import event
+from ..db.codes import CHANNEL
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
 from ..html_table import html_table
 from ..log.event import Cursor, Event, iso, utc
 from ..log.event_log import EventLog
+from ..log.event_lookup import events_at
+from ..log.event_query import TOGETHER
 from ..log.gap import gap_of
-from ..log.messages import causes, selected_pages
-from ..log.names import agent_text
-from ..log.redaction_records import redactions_of
+from ..log.message_rule import EARLY_NS
+from ..log.names import agent_text, all_names, name_text
 from ..log.selection import Filters, Selection, selection_of
-from ..text import plural
-from .audit.arrivals import ArrivalAudit
-from .audit.copies import Copies, Copy
-from .audit.early_receptions import EarlyReceptions
-from .audit.listeners import listeners_of
+from ..projection.query import Progress, Projection, projected
+from ..projection.reading import Reading
+from ..projection.schema import pyarrow
+from ..projection.selecting import Rows
+from ..text import length, plural
+from .audit.arrivals import ArrivalAudit, Delivery
+from .audit.clocks import clock_difference
+from .audit.listeners import Listener, Listeners, listeners_of
 from .audit.problem import Kind, Problem
-from .audit.receptions import Receptions
-from .audit.sendings import events_by_id, sendings
-from .index import index_or_warn
-from .texts import Progress
 
 LATE_NS = 1_000_000_000
 """Delivery time above which a message is late, by default."""
 CRASHED = ("unclean", "repaired", "incomplete")
 """States of recorders whose end is unclean, or not in this store."""
-_SENT, _FAILED = (KINDS.index(kind) + 1 for kind in ("sent", "failed"))
 KEPT = 1000
 """Problems of each kind that a result holds."""
 
@@ -52,8 +49,6 @@ class Problems:
     notes: tuple[str, ...]
     """What cannot be told from this recording, in sentences."""
     late_ns: int
-    complete: bool
-    """False if the experiment could not be indexed, so that arrivals were not examined."""
     examined: bool
     """False if the kinds of `ARRIVALS` were not examined: their numbers are unknown, and a note says why."""
 
@@ -108,41 +103,40 @@ async def problems(
     `selection`, or its filters as arguments, selects the messages and gaps; its kinds do not count. Unclean ends are
     reported unless it has conditions on channels, agents or content. A message is late if it arrived more than
     `late_ns` after it was sent. `each` is called with each problem, also with those that the result does not hold;
-    `progress` while the experiment is indexed.
+    `progress` while the projection is brought up to date.
 
-    Memory use does not depend on the number of messages and problems, except by 40 bytes for each failed one. Raises
-    `StoreError` for a selection with a limit, context, or the last of each.
+    Raises `StoreError` for a selection with a limit, context, or the last of each, and if DuckDB or pyarrow is not
+    installed.
     """
     selection = selection_of(selection, filters)
     if selection.limit is not None or selection.context or selection.last_per:
         raise StoreError("problems are those of all messages that are selected: leave out limits and context")
-    search = _Search(log, of, selection, late_ns)
-    search.complete = await index_or_warn(log, of, progress=progress)
     counts: dict[Kind, dict[str, int]] = {}
     details: dict[Kind, list[Problem]] = {kind: [] for kind in Kind}
-    async with aclosing(search.read()) as found:
-        async for problem in found:
-            reasons = counts.setdefault(problem.kind, {})
-            reasons[problem.reason] = reasons.get(problem.reason, 0) + 1
-            if len(details[problem.kind]) < KEPT:
-                details[problem.kind].append(problem)
-            if each is not None:
-                each(problem)
+    async with projected(log, of, progress) as here:
+        search = _Search(log, of, here, selection, late_ns)
+        async with aclosing(search.read()) as found:
+            async for problem in found:
+                reasons = counts.setdefault(problem.kind, {})
+                reasons[problem.reason] = reasons.get(problem.reason, 0) + 1
+                if len(details[problem.kind]) < KEPT:
+                    details[problem.kind].append(problem)
+                if each is not None:
+                    each(problem)
     ordered = {kind: counts[kind] for kind in Kind if kind in counts}
     found_details = tuple(one for kind in Kind for one in details[kind])
-    return Problems(ordered, found_details, tuple(search.notes), late_ns, search.complete, search.examined)
+    return Problems(ordered, found_details, tuple(search.notes), late_ns, search.examined)
 
 
 class _Search:
     """The problems of an experiment, and what cannot be told."""
 
-    def __init__(self, log: EventLog, of: Experiment, selection: Selection, late_ns: int) -> None:
+    def __init__(self, log: EventLog, of: Experiment, here: Projection, selection: Selection, late_ns: int) -> None:
         self._log = log
         self._of = of
+        self._here = here
         self._selection = selection
         self._late_ns = late_ns
-        self.complete = True
-        """False if deliveries are not known completely."""
         self.examined = True
         """False if arrivals are not examined. Known when all is read."""
         self.notes: list[str] = []
@@ -151,9 +145,7 @@ class _Search:
         """Yield the problems. Read it once."""
         recorders = await self._log.recorders(self._of)
         parts = [self._events(), self._ends(recorders)]
-        if not self.complete:
-            self._leave_arrivals("arrivals are not examined: the experiment could not be indexed")
-        elif any(row.kinds["sent"] for row in recorders):
+        if any(row.kinds["sent"] for row in recorders):
             parts.insert(0, self._arrivals(recorders))
         elif any(row.kinds["received"] for row in recorders):
             self._leave_arrivals("no sending was recorded, so nothing is known about arrivals")
@@ -168,80 +160,66 @@ class _Search:
 
     async def _arrivals(self, recorders: list[RecorderRow]) -> AsyncGenerator[Problem, None]:
         """Yield what never arrived, arrived late, or more than once."""
-        database, of = self._log.database, self._of
-        redacted = bool(await redactions_of(database, of.id)) or any(row.role == "import" for row in recorders)
-        listeners = await listeners_of(database, of, redacted=redacted)
+        listeners = await listeners_of(self._log, self._of, self._here)
         if not listeners.all:
             self._leave_arrivals("no listener was recorded, so nothing is known about arrivals")
             return
-        audit = ArrivalAudit(listeners, self._late_ns, await self._not_sent(recorders))
-        receptions = Receptions(self._log, of)
-        early = EarlyReceptions(receptions, recorders)
-        async with aclosing(sendings(self._log, of, self._selection.without_redacted(), early)) as found:
-            async for page in found:
-                for sending in page:
-                    for problem in audit.judge(sending):
+        difference = clock_difference(recorders)
+        if difference is not None and difference > EARLY_NS:
+            what = f"the clocks of the recorders differ by up to {length(difference / 1e9)}"
+            self.notes.append(f"{what}: what arrived more than {EARLY_NS // 10**9} s before it was sent is not matched")
+        sent = Reading(self._log, self._of, self._here, self._selection.of_kinds({"sent"}))
+        condition = await sent.condition()
+        await self._note_expected(listeners)
+        audit = ArrivalAudit(listeners, self._late_ns)
+        values = {**condition.values, "late": self._late_ns}
+        async with aclosing(self._rows(_NOT_ALL.format(condition.where), values)) as found:
+            async for rows in found:
+                for entry, ordinals, messagers, times in rows:
+                    deliveries = [Delivery((n, who), ts) for n, who, ts in zip(ordinals, messagers, times, strict=True)]
+                    for problem in audit.judge(entry, deliveries):
                         yield problem
         self.notes += audit.notes()
-        copies = Copies(receptions)
-        async with aclosing(self._twice(copies, audit, recorders)) as twice:
-            async for problem in twice:
-                yield problem
-        others = copies.others - early.found
-        if others > 0 and self._selection.everything:
-            why = "not recorded"
-            if redacted and await self._has_redacted_sendings():
-                why += " or is redacted"
+        async with aclosing(self._rows(_TWICE.format(condition.where), condition.values)) as found:
+            async for rows in found:
+                for entry, ts, ordinal, seq, messager, number in rows:
+                    yield _copy(entry, Cursor(ts, ordinal, seq), number, audit.listeners.of((ordinal, messager)))
+        if self._selection.everything:
+            await self._note_others()
+
+    async def _note_expected(self, listeners: Listeners) -> None:
+        """Make the table of who should have received what was sent on each channel, and when."""
+        names = (await all_names(self._log.database, self._of.id, CHANNEL)).values()
+        rows = [(name_text(name), *one.key, *times) for name in names for one, times in listeners.expected(name)]
+        pa = pyarrow()
+        types = pa.string(), pa.int64(), pa.string(), pa.int64(), pa.int64()
+        columns = zip(*rows, strict=True) if rows else [()] * len(types)
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        table = pa.Table.from_arrays(arrays, ["channel", "recorder", "messager", "since", "until"])
+        self._here.connection.register("expected", table)
+
+    async def _rows(self, statement: str, values: Mapping[str, Any]) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+        """Yield the rows of a statement with the event in place of its first three columns, its position."""
+        batches = await asyncio.to_thread(self._here.batches, statement, values)
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            for at in range(0, len(rows), TOGETHER):
+                some = [(Cursor(*row[:3]), row[3:]) for row in rows[at : at + TOGETHER]]
+                events = await events_at(self._log.database, self._of, [place for place, _ in some])
+                yield [(events[place], *rest) for place, rest in some if place in events]
+
+    async def _note_others(self) -> None:
+        [(others, redacted)] = await asyncio.to_thread(self._here.rows, _OTHERS)
+        if others:
+            why = "not recorded or is redacted" if redacted else "not recorded"
             what = f"{plural(others, 'reception')} of messages whose sending was {why}"
             self.notes.append(f"{what}, on channels with recorded sendings")
-
-    async def _has_redacted_sendings(self) -> bool:
-        """Return whether any sending is redacted: its receptions are then without one."""
-        query = select(event.c.id).where(
-            event.c.experiment_id == self._of.id, event.c.kind == _SENT, event.c.flags.op("&")(REDACTED) != 0
-        )
-        async with self._log.database.reading() as connection:
-            return (await connection.execute(query.limit(1))).first() is not None
-
-    async def _not_sent(self, recorders: list[RecorderRow]) -> set[int]:
-        """Return the ids of sendings that failed."""
-        if not any(row.kinds["failed"] for row in recorders):
-            return set()
-        number_of = {row.ordinal: row.id for row in recorders}
-        failed = await causes(self._log, self._of, failed_only=True)
-        return {number_of[ordinal] << SEQ_BITS | seq for ordinal, seq in failed if ordinal in number_of}
-
-    async def _twice(
-        self, copies: Copies, audit: ArrivalAudit, recorders: list[RecorderRow]
-    ) -> AsyncGenerator[Problem, None]:
-        """Yield the copies of selected sendings."""
-        span = await self._selection.span(self._log.database, self._of)
-        chosen = (await self._selection.as_recorded(self._log.database, self._of)).of_kinds({"sent"})
-        ordinals = {row.id: row.ordinal for row in recorders}
-        async with aclosing(copies.read()) as found:
-            async for page in found:
-                sent = await events_by_id(self._log, self._of, {copy.sending_id for copy in page})
-                for copy in page:
-                    entry = sent[copy.sending_id]
-                    if entry.cursor in span and chosen.takes(entry):
-                        yield self._copy(copy, entry, ordinals[copy.id >> SEQ_BITS], audit)
-
-    @staticmethod
-    def _copy(copy: Copy, entry: Event, ordinal: int, audit: ArrivalAudit) -> Problem:
-        listener = audit.listeners.of(copy.listener)
-        patterns = [] if listener is None else listener.patterns(entry.channel or "", copy.ts)
-        reason, why = "unknown why", ""
-        if len(patterns) > 1:
-            reason = " and ".join(patterns)
-            why = f": its patterns {reason} match the channel"
-        text = f"recorder {ordinal} received it {copy.number} times{why}"
-        at = Cursor(copy.ts, ordinal, copy.id & SEQ_MASK)
-        return Problem(Kind.TWICE, reason, at, ordinal, text, entry)
 
     async def _events(self) -> AsyncGenerator[Problem, None]:
         """Yield what the log itself says: blocked and failed messages, and gaps."""
         chosen = self._selection.of_kinds({"blocked", "failed", "gap"})
-        async with aclosing(selected_pages(self._log, self._of, chosen)) as found:
+        reading = Reading(self._log, self._of, self._here, chosen, Rows.EVENTS)
+        async with aclosing(reading.events()) as found:
             async for page in found:
                 for entry in page:
                     yield _logged(entry)
@@ -254,6 +232,60 @@ class _Search:
         for row in recorders:
             if row.state in CRASHED and Cursor(row.complete_until, row.ordinal, 0) in span:
                 yield Problem(Kind.UNCLEAN, f"recorder {row.ordinal}", None, row.ordinal, _end(row))
+
+
+_NOT_ALL = """
+    WITH sent AS (SELECT e.id, e.ts, e.recorder, e.seq, e.channel FROM event e WHERE {}),
+    delivery AS (
+        SELECT r.message_id AS id, r.recorder, r.messager, r.ts FROM event r
+        WHERE r.message_id <> r.id AND NOT r.is_copy),
+    missing AS (
+        SELECT DISTINCT s.id FROM sent s
+        JOIN expected x ON x.channel = s.channel AND s.ts BETWEEN x.since AND x.until
+        ANTI JOIN delivery d ON d.id = s.id AND d.recorder = x.recorder
+            AND (x.messager IS NULL OR d.messager IS NOT DISTINCT FROM x.messager)),
+    found AS MATERIALIZED (
+        SELECT s.* FROM sent s LEFT JOIN (SELECT id, max(ts) AS last FROM delivery GROUP BY id) d ON d.id = s.id
+        WHERE d.id IS NULL OR d.last - s.ts > $late OR s.id IN (FROM missing)),
+    received AS (
+        SELECT id, list(recorder ORDER BY ts) AS recorders, list(messager ORDER BY ts) AS messagers,
+            list(ts ORDER BY ts) AS times FROM delivery WHERE id IN (SELECT id FROM found) GROUP BY id)
+    SELECT f.ts, f.recorder, f.seq, coalesce(r.recorders, []), coalesce(r.messagers, []), coalesce(r.times, [])
+    FROM found f LEFT JOIN received r ON r.id = f.id ORDER BY f.ts, f.id"""
+"""Sendings that a listener did not receive, or received late, with their deliveries."""
+_TWICE = """
+    WITH sent AS (SELECT e.id, e.ts, e.recorder, e.seq FROM event e WHERE {}),
+    again AS (
+        SELECT r.*, r.message_id AS original FROM event r
+        WHERE r.is_copy AND NOT coalesce(r.meta LIKE '%"retained":true%', false)
+        UNION ALL
+        SELECT u.*, max_by(r.message_id, r.ts) AS original
+        FROM event u JOIN event m ON m.id = u.message_id AND m.kind = 'received'
+        JOIN event r ON r.channel = u.channel AND r.recorder = u.recorder AND r.payload = u.payload
+            AND r.messager IS NOT DISTINCT FROM u.messager AND r.ts <= u.ts AND u.ts - r.ts <= 60000000000
+            AND r.message_id <> r.id AND NOT r.is_copy
+        JOIN sent s ON s.id = r.message_id
+        WHERE u.kind = 'received' GROUP BY ALL)
+    SELECT s.ts, s.recorder, s.seq, a.ts, a.recorder, a.seq, a.messager,
+        1 + row_number() OVER (PARTITION BY s.id, a.recorder, a.messager ORDER BY a.ts, a.id)
+    FROM again a JOIN sent s ON s.id = a.original ORDER BY a.ts, a.id"""
+"""Sendings that a listener received more than once, with the other receptions: copies by patterns, and those of equal
+content that belong to no recorded sending, within a minute."""
+_OTHERS = """
+    SELECT count(*), (SELECT count(*) FROM event WHERE kind = 'sent' AND redacted)
+    FROM event r LEFT JOIN event m ON m.id = r.message_id
+    WHERE r.kind = 'received' AND NOT r.redacted AND NOT r.is_copy AND m.kind IS DISTINCT FROM 'sent'
+        AND r.channel IN (SELECT channel FROM event WHERE kind = 'sent')"""
+
+
+def _copy(entry: Event, at: Cursor, number: int, listener: Listener | None) -> Problem:
+    patterns = [] if listener is None else listener.patterns(entry.channel or "", at.ts)
+    reason, why = "unknown why", ""
+    if len(patterns) > 1:
+        reason = " and ".join(patterns)
+        why = f": its patterns {reason} match the channel"
+    text = f"recorder {at.recorder} received it {number} times{why}"
+    return Problem(Kind.TWICE, reason, at, at.recorder, text, entry)
 
 
 def _logged(entry: Event) -> Problem:

@@ -27,6 +27,7 @@ Payloads: `form` and `end` (the end of each in `data`). With a form above 0, the
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import zlib
@@ -36,18 +37,19 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
-
-from ..db.codes import KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
-from ..db.schema import delivery, event
+from ..db.codes import KINDS, NO_TEXT, REDACTED
 from ..experiments.records import Experiment
-from ..log.attributes import decode
+from ..log.cursor import clamped
 from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.messages import selected_pages
-from ..log.names import NameReader, agent_text, agent_value, name_text
+from ..log.message_rule import EARLY_NS, WITHIN_NS
+from ..log.names import agent_text, agent_value, name_text
 from ..log.selection import Selection
 from ..log.text import storable
+from ..projection.query import Progress, Projection, projected
+from ..projection.reading import Reading
+from ..projection.schema import pyarrow
+from ..projection.selecting import Rows
 
 ROWS = 16_384
 """Maximum of messages in a chunk."""
@@ -61,8 +63,6 @@ TEXT_CUT, PAYLOAD_CUT = 16, 32
 """Bits of `flags`, beside those of `db.codes`: the text, or the payload, is cut."""
 ON_THE_PAGE = frozenset(("sent", "received", "blocked", "failed"))
 """Kinds of events that the page shows as messages."""
-LOOKUP = 500
-"""Sendings in one query."""
 
 Change = Callable[[Event], Event]
 
@@ -134,35 +134,32 @@ async def chunks(
     *,
     change: Change | None = None,
     rows: int = ROWS,
+    progress: Progress | None = None,
 ) -> AsyncGenerator[tuple[int, bytes], None]:
     """Yield the messages of a selection as chunks in replay order, each with its number of messages.
 
-    A message is there once, by the rule of `log.messages`, and so are blocked and failed ones. Receptions are those of
-    the side table `delivery`. `change` returns the event to show instead of each.
+    A message is there once, by the rule of `log.message_rule`, and so are blocked and failed ones. `change` returns the
+    event to show instead of each; `progress` is called while the projection is brought up to date.
     """
-    wanted = selection.of_kinds(selection.kinds & ON_THE_PAGE if selection.kinds is not None else ON_THE_PAGE)
-    writer = _Writer(log, of, selection, names, change)
-    pages = selected_pages(log, of, wanted, messages=True, redacted=True)
-    waiting: list[Event] = []
-    size = 0
-    async with aclosing(pages):
-        async for page in pages:
-            for entry in page:
-                waiting.append(entry)
-                size += len(entry.payload)
-                if len(waiting) >= rows or size >= CHUNK_BYTES:
-                    yield len(waiting), await writer.chunk(waiting)
-                    waiting, size = [], 0
-    if waiting:
-        yield len(waiting), await writer.chunk(waiting)
+    async with projected(log, of, progress) as here:
+        writer = _Writer(here, selection, names, change)
+        waiting: list[Event] = []
+        size = 0
+        async with aclosing(Reading(log, of, here, selection, Rows.SHOWN).events()) as pages:
+            async for page in pages:
+                for entry in page:
+                    waiting.append(entry)
+                    size += len(entry.payload)
+                    if len(waiting) >= rows or size >= CHUNK_BYTES:
+                        yield len(waiting), await writer.chunk(waiting)
+                        waiting, size = [], 0
+        if waiting:
+            yield len(waiting), await writer.chunk(waiting)
 
 
 class _Writer:
-    def __init__(
-        self, log: EventLog, of: Experiment, selection: Selection, names: Names, change: Change | None
-    ) -> None:
-        self._log = log
-        self._of = of
+    def __init__(self, here: Projection, selection: Selection, names: Names, change: Change | None) -> None:
+        self._here = here
         self._text = selection.text_of
         self._names = names
         self._change = change
@@ -170,7 +167,7 @@ class _Writer:
 
     async def chunk(self, events: Sequence[Event]) -> bytes:
         """Return the chunk of events."""
-        receptions = await receptions_of(self._log, self._of, events)
+        receptions = await receptions_of(self._here, events)
         if self._change is not None:
             events = [self._change(entry) for entry in events]
             receptions = [
@@ -186,34 +183,32 @@ class _Writer:
         return self._messagers[messager]
 
 
-async def receptions_of(log: EventLog, of: Experiment, events: Sequence[Event]) -> list[list[Reception]]:
-    """Return the receptions of each event, from the side table `delivery`; of those that are no sendings, none."""
-    recorders = await log.recorders(of)
-    ids = {row.ordinal: row.id for row in recorders}
-    ordinals = {row.id: row.ordinal for row in recorders}
-    places = {
-        ids[entry.recorder] << SEQ_BITS | entry.seq: at for at, entry in enumerate(events) if entry.kind == "sent"
-    }
+_RECEPTIONS = """
+    SELECT s.place, r.recorder, r.seq, r.ts, r.messager, r.arrival
+    FROM shown s JOIN event m ON m.recorder = s.recorder AND m.seq = s.seq AND m.ts BETWEEN $first AND $last
+    JOIN event r ON r.message_id = m.id AND r.id <> m.id AND NOT r.is_copy AND r.ts BETWEEN $early AND $late
+    ORDER BY s.place, r.ts, r.id"""
+
+
+async def receptions_of(here: Projection, events: Sequence[Event]) -> list[list[Reception]]:
+    """Return the receptions of each message; the one that is the message itself is none."""
     found: list[list[Reception]] = [[] for _ in events]
-    if not any(row.kinds["received"] for row in recorders):
+    if not events:
         return found
-    names = NameReader(log.database)
-    sendings = list(places)
-    for at in range(0, len(sendings), LOOKUP):
-        query = (
-            select(delivery.c.sending_id, event.c.id, event.c.ts, event.c.messager_id, event.c.attributes)
-            .join(event, event.c.id == delivery.c.event_id)
-            .where(delivery.c.sending_id.in_(sendings[at : at + LOOKUP]))
-            .order_by(delivery.c.sending_id, event.c.ts, event.c.id)
-        )
-        async with log.database.reading() as connection:
-            rows = (await connection.execute(query)).all()
-        await names.load({row.messager_id for row in rows})
-        for sending, number, ts, messager, attributes in rows:
-            recorder, seq = ordinals.get(number >> SEQ_BITS, 0), number & SEQ_MASK
-            found[places[sending]].append(
-                Reception(recorder, seq, ts, names.values[messager], decode(attributes).get("arrival"))
-            )
+    pa = pyarrow()
+    columns = {"place": range(len(events))} | {
+        name: [getattr(entry, name) for entry in events] for name in ("recorder", "seq")
+    }
+    times = [entry.ts for entry in events]
+    first, last = min(times), max(times)
+    values = {"first": first, "last": last, "early": clamped(first - EARLY_NS), "late": clamped(last + WITHIN_NS)}
+
+    def read() -> list[tuple[Any, ...]]:
+        here.connection.register("shown", pa.table({name: pa.array(one, pa.int64()) for name, one in columns.items()}))
+        return here.rows(_RECEPTIONS, values)
+
+    for place, *reception in await asyncio.to_thread(read):
+        found[place].append(Reception(*reception))
     return found
 
 

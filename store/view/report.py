@@ -23,7 +23,6 @@ from ..log.event import iso
 from ..log.event_log import EventLog
 from ..log.selection import Filters, Selection, selection_of
 from ..maintenance.verify import verify
-from ..queries.index import index_or_warn
 from ..queries.problems import problems
 from ..text import plural, safe
 from .columns import Names, chunks
@@ -126,10 +125,10 @@ async def run_parts(
     def note(what: str) -> Callable[[int, int], None] | None:
         return None if progress is None else lambda done, total: progress(done, total, what)
 
-    await index_or_warn(log, of, progress=note("indexing"))
     parts: list[str] = []
     count = 0
-    made = chunks(log, of, selection, Names(), change=None if shared is None else shared.event)
+    change = None if shared is None else shared.event
+    made = chunks(log, of, selection, Names(), change=change, progress=note("bringing the projection up to date"))
     async with aclosing(made):
         async for rows, chunk in made:
             count += rows

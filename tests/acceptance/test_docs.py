@@ -291,7 +291,7 @@ def test_sql_in_the_documents_runs(tmp_path: Path) -> None:
         statements = [line for block in fenced("querying.md", "sql") for line in block.splitlines() if line]
         results = [connection.execute(statement).fetchall() for statement in statements]
     connection.close()
-    assert (results[0], results[2][0][0], len(results)) == ([(3, 7, 1), (7, 3, 1)], 3, 5)
+    assert (results[0], results[2][0][0], len(results)) == ([(3, 7, 1), (7, 3, 1)], 3, 3)
 
 
 def commands(page: str) -> list[list[str]]:

@@ -92,15 +92,6 @@ def recorders(store: Store, exp_id: str) -> list[Recorded]:
     return [Recorded(ordinal, role, last, at is not None) for ordinal, role, last, at in _asked(store, query, exp_id)]
 
 
-def delivered(store: Path, exp_id: str) -> set[int]:
-    """Return the numbers of the messages with a reception."""
-    query = (
-        "SELECT e.payload FROM experiment x JOIN event e ON e.experiment_id = x.id "
-        "WHERE x.exp_id = ? AND EXISTS (SELECT 1 FROM delivery d WHERE d.sending_id = e.id)"
-    )
-    return {n for (payload,) in _asked(store, query, exp_id) if (n := number_of(payload)) is not None}
-
-
 def _asked(store: Store, query: str, exp_id: str) -> list[Any]:
     if isinstance(store, str):
         made = execute(store, "SELECT 1 FROM pg_tables WHERE tablename = 'experiment'")

@@ -8,11 +8,12 @@ from collections import Counter
 
 from messager.testing import mqtt_server
 from messager_store import EventLog
+from messager_store.projection.tables import table
 from messager_store.recording.closing import close
 
 from . import network
 from .carriers import MQTT, MqttLine
-from .evidence import count_disorder, delivered, events, findings, gaps, within
+from .evidence import count_disorder, events, findings, gaps, number_of, within
 from .killing import kills
 from .network import BETWEEN, EXP
 from .process import Worker
@@ -142,13 +143,15 @@ async def dropped(run: Run, row: Row) -> None:
             await sender.heard("done")
             await network.end(server.port, MQTT, sender, tap)
             async with EventLog.open(str(store)) as log:
-                await close(log, await log.experiment(EXP))
+                of = await log.experiment(EXP)
+                await close(log, of)
+                rows = (await table(log, of)).to_pylist()
+            arrived = {number_of(made["payload"]) for made in rows if made["copies"]}
             row.tried += 1
             logged = events(store, EXP)
             count_disorder(row, logged, "received")
             sent = {entry.n: entry.ts for entry in logged if entry.kind == "sent" and entry.n is not None}
             received = {entry.n for entry in logged if entry.kind == "received"}
-            arrived = delivered(store, EXP)
             row.offered += len(sent)
             row.lost += len(set(sender.said["sent"]) - set(sent))
             row.unnoticed += sum(1 for n in sent if (n in received) != (n in arrived))

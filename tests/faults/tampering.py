@@ -36,11 +36,6 @@ PART_PROMISED = {
 }
 """Columns of which only the presence of a value is promised."""
 NO_LOG = {
-    "said": "computed from the events, not part of the log",
-    "delivery": "computed from the events, not part of the log",
-    "activity": "computed from the events, not part of the log",
-    "indexed_recorder": "says what was computed",
-    "indexed_experiment": "says what was computed",
     "redaction": "nothing is redacted yet",
 }
 """Tables that are not part of the log."""

@@ -1,4 +1,4 @@
-"""Counting: the side table, the events and a plain counter give the same numbers for any recording."""
+"""Counting: SQL and a plain counter give the same numbers for any recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from messager_store import Event, EventLog, Experiment, NewEvent, Selection
 from messager_store.db.codes import REDACTED
 from messager_store.log.event import Cursor
-from messager_store.log.messages import message_pages
+from messager_store.projection.tables import table
 from messager_store.queries.counting.count import Counts, count
 from tests.support.examples import WITH_STORE
 
@@ -84,8 +84,14 @@ async def read(log: EventLog, of: Experiment, selection: Selection, events: bool
             async for entry in log.read(of, since=span.start, until=span.end)
             if (await log.as_recorded(of, selection)).takes(entry)
         ]
-    span = await selection.span(log.database, of)
-    return [entry async for page in message_pages(log, of, selection, span) for entry in page]
+    rows = (await table(log, of)).select(["recorder", "seq"]).to_pylist()
+    messages = {(row["recorder"], row["seq"]) for row in rows}
+    return [
+        entry
+        for entry in await read(log, of, selection, True)
+        if (entry.recorder, entry.seq) in messages
+        or (selection.kinds is not None and entry.kind != "sent" and not entry.redacted)
+    ]
 
 
 async def expected(log: EventLog, of: Experiment, by: list[str], selection: Selection, events: bool) -> dict[Any, Any]:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from messager_store import EventLog, NewEvent
 from messager_store.db.codes import REDACTED
 from messager_store.log.selection import Selection
-from messager_store.queries.index import index
 from tests.support.examples import WITH_STORE
 
 _names = (f"s{number}" for number in itertools.count())
@@ -128,12 +127,10 @@ async def test_an_index_changes_nothing_but_the_time(
     of = await log.create_experiment(next(_names))
     writer = await log.register(of, role="tap")
     await log.append(writer, first)
-    await index(log, of)
     await log.append(writer, more)
     everything = [entry async for entry in log.read(of)]
     wanted = [entry.cursor for entry in expected(everything, chosen)]
     assert [entry.cursor async for entry in log.read(of, Selection(**chosen))] == wanted
-    await index(log, of)
     assert [entry.cursor async for entry in log.read(of, **chosen)] == wanted
     limited = chosen.get("limit")
     taken = [entry.cursor for entry in everything if Selection(**chosen).takes(entry)]

@@ -15,7 +15,6 @@ import pytest
 from messager_store import EventLog, NewEvent, Run, StoreError
 from messager_store.errors import ExperimentNotFound, StoreNotFound
 from messager_store.html_table import SHOWN
-from messager_store.queries.index import index
 from messager_store.run_card import drawing
 from tests.support import nightly_after
 from tests.support.logs import filled, listed, sent
@@ -31,7 +30,6 @@ async def kept(log: EventLog, store: str) -> str:
     mark = NewEvent("mark", BEGAN + 5 * HOUR - 1, None, b"", meta={"name": "night", "fields": {}})
     of = await filled(log, [*said, mark], "exp-1")
     await log.tag(of, ["<b>bold</b>"])
-    await index(log, of)
     return store
 
 

@@ -10,8 +10,6 @@ from sqlalchemy import true, update
 from messager_store import Event, EventLog, Experiment, NewEvent
 from messager_store.db.schema import recorder
 from messager_store.experiments.seal import seal_ended
-from messager_store.queries.index import index
-from messager_store.recording.closing import close
 
 
 async def experiment(log: EventLog, exp_id: str = "e1") -> Experiment:
@@ -37,9 +35,3 @@ async def listed(events: AsyncIterator[Event]) -> list[Event]:
 
 def sent(ts: int, payload: bytes = b"x", channel: str = "c", **more: Any) -> NewEvent:
     return NewEvent("sent", ts, channel, payload, **more)
-
-
-async def close_and_index(log: EventLog, of: Experiment, *, force: bool = False) -> None:
-    """Close an experiment and index it, as `messager close` does."""
-    await close(log, of, force=force)
-    await index(log, of)

@@ -20,7 +20,7 @@ from tests.support.logs import sent
 NOW = 1_790_000_000_000_000_000
 """A time at which no test runs: the recorders of these tests say when they were alive."""
 SECOND = 1_000_000_000
-TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
+TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "redaction")
 
 
 async def recorder_of(
@@ -99,11 +99,6 @@ async def head(log: EventLog, exp_id: str = "e1") -> str:
 def rows(store: str) -> dict[str, list[Any]]:
     """Return every row of a store."""
     return {table: sorted(sql(store, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
-
-
-def log_rows(store: str) -> dict[str, list[Any]]:
-    """Return every row of a store that is part of the log."""
-    return {table: found for table, found in rows(store).items() if table != "delivery"}
 
 
 async def problems(log: EventLog) -> list[str]:

@@ -16,10 +16,9 @@ from ..options import asynchronous, open_log, store_option
 async def command(exp: str, force: bool, store: str) -> None:
     """Close an experiment: it accepts no more events, and its head does not change any more.
 
-    Recorders that ended uncleanly are repaired first, as by `messager repair`. Afterwards the experiment is indexed.
+    Recorders that ended uncleanly are repaired first, as by `messager repair`.
     """
     from ...log.chain import head_of
-    from ...queries.index import index_or_warn
     from ...recording.closing import close
     from .repair import show
 
@@ -30,6 +29,5 @@ async def command(exp: str, force: bool, store: str) -> None:
             return
         for repaired in await close(log, of, force=force):
             show(repaired)
-        await index_or_warn(log, of)
         head = head_of(await log.recorders(of))
     click.echo(safe(f"{of.exp_id} is closed; its head is {head}"))

@@ -43,7 +43,7 @@ async def command(exp: str, by: str, replies: bool, rows: int | None, store: str
     message of Y that X had fetched; next, where that is not recorded, from the last message of Y before.
     docs/analysis.md describes both.
 
-    Percentiles are exact, by nearest rank. The experiment is indexed first, if it has new events.
+    Percentiles are exact, by nearest rank.
     """
     from ...queries.delays import delays
 
@@ -52,7 +52,7 @@ async def command(exp: str, by: str, replies: bool, rows: int | None, store: str
     selection = filters.selection()
     async with open_log(store) as log:
         of = await log.experiment(exp)
-        with Progress("indexing") as progress:
+        with Progress("bringing the projection up to date") as progress:
             found = await delays(log, of, selection, by=by, replies=replies, progress=progress)
         if form is Form.TABLE:
             await filters.note_unknown(log, of)

@@ -14,8 +14,8 @@ from ...text import plural, safe
 from ..filters import Filters, note_where, selection_options_with_n
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import KIND_COLOURS, fitted, note
+from ..progress import Progress
 from ..short_names import ShortNames
-from ..slow import note_slow
 from ..waiting import open_when_created
 
 if TYPE_CHECKING:
@@ -58,22 +58,31 @@ async def command(
             raise click.UsageError("--follow cannot be combined with --messages: give --kind sent")
     from ...log.messages import selected_pages
     from ...log.narrowing import Piece
+    from ...projection.pages import found_pages
+    from ...projection.selecting import Rows
 
     count = 0
     selection = filters.selection()
     async with open_when_created(store, exp) if follow else _opened(store, exp) as (log, of):
         if not follow and not as_json:
             await filters.note_unknown(log, of)
-            await note_slow(log, of, selection)
         print_events = _JsonLines(selection) if as_json else _Lines(selection, full, of.exp_id)
-        source = _followed(log, of, selection) if follow else selected_pages(log, of, selection, messages=messages)
-        async for page in source:
-            if count and not as_json and isinstance(page, Piece) and not page.continues:
-                click.secho("--", dim=True)
-            print_events.show(page)
-            count += len(page)
+        with Progress("bringing the projection up to date") as progress:
             if follow:
-                sys.stdout.flush()
+                source: AsyncIterator[list[Event]] = _followed(log, of, selection)
+            elif messages or selection.by_content:
+                rows = Rows.MESSAGES if messages else Rows.EVENTS
+                source = found_pages(log, of, selection, rows, progress)
+            else:
+                source = selected_pages(log, of, selection)
+            async for page in source:
+                progress.clear()
+                if count and not as_json and isinstance(page, Piece) and not page.continues:
+                    click.secho("--", dim=True)
+                print_events.show(page)
+                count += len(page)
+                if follow:
+                    sys.stdout.flush()
         where = log.location
     note_where(selection)
     if not as_json:

@@ -62,7 +62,6 @@ async def command(
     another experiment with the same exp_id. Events that the store has already are not compared again.
     """
     from ...formats.gather import GatheredExperiment, gather
-    from ...queries.index import index_or_warn
 
     refused: list[GatheredPart] = []
     experiments: list[GatheredExperiment] = []
@@ -73,8 +72,6 @@ async def command(
                 progress.clear()
                 if isinstance(done, GatheredExperiment):
                     experiments.append(done)
-                    if not dry_run:
-                        await index_or_warn(log, await log.experiment(done.exp_id))
                     if not as_json:
                         _show(done, dry_run)
                 else:

@@ -74,8 +74,7 @@ async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) ->
         if not verdicts and not quiet:
             click.echo("there are no experiments to verify")
         elif not quiet:
-            users = "`count`, --grep, `problems`, `delays` and the choice of messages for a replay"
-            note(f"not checked: the side tables, which are derived from the events; {users} use them")
+            note("not checked: the projections, which are computed from the events; questions and tables use them")
     return verdicts
 
 

@@ -56,35 +56,32 @@ async def command(
     """
     from messager.drivers import requirement
 
-    from ...view.server.examiner_process import ExaminerProcess
-
     if lacking := next((name for name in NEEDED if find_spec(name) is None), None):
         packages = " ".join(f"'{requirement(name)}'" for name in NEEDED)
         raise StoreError(f"the server needs {lacking}, which is not installed: `pip install {packages}`")
     if allow_replay and broker is None and control is None:
         raise click.UsageError("--allow-replay needs --broker, the broker that replays publish to, or --control")
     async with AsyncExitStack() as stack:
-        # The process starts while this one imports the rest.
-        examiner = await stack.enter_async_context(ExaminerProcess(store, exp))
         from ...view.server.access import Access
         from ...view.server.app import application, prepare
         from ...view.server.comparing import compare_route
         from ...view.server.control_client import listens
-        from ...view.server.examiner import indexed_by
+        from ...view.server.questions import Questions
         from ...view.server.replaying import Replaying
         from ...view.server.served_store import ServedStore
         from ...view.server.serving import listening, serve
 
         stop = asyncio.Event()
-        served = await stack.enter_async_context(ServedStore(store, indexed_by(examiner)))
+        served = await stack.enter_async_context(ServedStore(store))
+        questions = await stack.enter_async_context(Questions(store))
         replaying = Replaying(store, broker or "", stop, allow=allow_replay, control=control)
         await stack.enter_async_context(replaying)
         more = [*replaying.routes(), compare_route(served)]
         listener = stack.enter_context(listening(port))
         home = f"/?{urlencode({'exp': exp})}" if exp else "/"
-        app = application(served, examiner, stop, replay=replaying.head, more=more)
+        app = application(served, questions, stop, replay=replaying.head, more=more)
         access = Access(app, listener.getsockname()[1], home)
-        missing = None if exp is None else await prepare(served, examiner, exp)
+        missing = None if exp is None else await prepare(served, questions, exp)
         idle = control is not None and not await listens(control)
 
         def started(url: str) -> None:

@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import asyncpg
-from sqlalchemy import ColumnElement, Insert, Table, event, func, text
+from sqlalchemy import Insert, Table, event, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -111,14 +111,6 @@ class Postgres:
 
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
-
-    def insert_or_add(self, table: Table, *counts: str) -> Insert:
-        adding = insert(table)
-        sums = {name: table.c[name] + adding.excluded[name] for name in counts}
-        return adding.on_conflict_do_update(index_elements=table.primary_key.columns, set_=sums)
-
-    def contains(self, column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-        return func.strpos(column, text) > 0
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         rows: Iterable[Any] = await (await _driver(connection)).fetch(sql, *parameters)

@@ -24,7 +24,7 @@ from sqlite3 import Error as SQLiteError
 from typing import Any
 
 import aiosqlite
-from sqlalchemy import ColumnElement, Insert, Table, event, func, text
+from sqlalchemy import Insert, Table, event, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, DisconnectionError
@@ -109,14 +109,6 @@ class SQLite:
 
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
-
-    def insert_or_add(self, table: Table, *counts: str) -> Insert:
-        adding = insert(table)
-        sums = {name: table.c[name] + adding.excluded[name] for name in counts}
-        return adding.on_conflict_do_update(index_elements=table.primary_key.columns, set_=sums)
-
-    def contains(self, column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-        return func.instr(column, text) > 0
 
     async def fetch(self, connection: AsyncConnection, sql: str, parameters: Sequence[Any]) -> Iterable[Any]:
         raw = await connection.get_raw_connection()

@@ -283,7 +283,7 @@ class _Gathering:
         )
 
     async def _finish(self, accepted: list[Part]) -> None:
-        """Close the experiment if all its parts are closed and complete, and fill its side tables.
+        """Close the experiment if all its parts are closed and complete.
 
         One that was open in the target before is closed only if the parts hold all its recorders: of the others,
         nobody said that they are all.

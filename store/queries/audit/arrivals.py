@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ...log.event import Event
 from ...text import plural
-from .listeners import Listener, Listeners
+from .listeners import Key, Listener, Listeners
 from .problem import Kind, Problem, Reason
-from .sendings import Sending
 
 _NAMED = 3
 """Recorders that an explanation names."""
 
 
+class Delivery(NamedTuple):
+    """A reception of a sending."""
+
+    listener: Key
+    received_at: int
+    """ns UTC"""
+
+
 class ArrivalAudit:
     """Compares the deliveries of sendings with the listeners that were subscribed at that time."""
 
-    def __init__(self, listeners: Listeners, late_ns: int, not_sent: Collection[int]) -> None:
-        """`not_sent` are ids of sendings of which a `failed` event says that they may not have been sent."""
+    def __init__(self, listeners: Listeners, late_ns: int) -> None:
         self.listeners = listeners
         self._late_ns = late_ns
-        self._not_sent = not_sent
         self.elsewhere = 0
         """Sendings that reached only listeners that were not recorded."""
         self.unknown = 0
         """Sendings whose receptions may have been redacted, or may still come."""
 
-    def judge(self, sending: Sending) -> Iterator[Problem]:
+    def judge(self, entry: Event, deliveries: list[Delivery]) -> Iterator[Problem]:
         """Yield the problems of a sending."""
-        entry = sending.event
         subscribed = self.listeners.at(entry.channel or "", entry.ts)
-        if not sending.deliveries:
-            if sending.id not in self._not_sent:
-                yield from self._never(entry, subscribed)
+        if not deliveries:
+            yield from self._never(entry, subscribed)
             return
-        last = max(sending.deliveries, key=lambda one: one.received_at)
+        last = max(deliveries, key=lambda one: one.received_at)
         if (delay := last.received_at - entry.ts) > self._late_ns:
             one = self.listeners.of(last.listener)
             ordinal = None if one is None else one.recorder.ordinal
             text = f"it reached recorder {ordinal} after {delay / 1e9:.3f} s"
             yield Problem(Kind.LATE, f"recorder {ordinal}", entry.cursor, ordinal, text, entry, delay)
-        keys = {one.listener for one in sending.deliveries}
+        keys = {one.listener for one in deliveries}
         for one in subscribed:
             if not one.got(keys) and (reason := self._reason(one, entry)) not in (None, Reason.STOPPED):
                 yield self._problem(Kind.MISSED, reason, entry, [one])

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-
-from sqlalchemy import func, select
+from functools import lru_cache
 
 from messager import channels
 from messager.brokers import BROKER_KINDS
 from messager.record import SUBSCRIBED
 
-from ...db.codes import CHANNEL, KINDS, REDACTED, SEQ_BITS, SEQ_MASK
-from ...db.database import Database
-from ...db.schema import RECORDER_ID, delivery, event
+from ...db.codes import CHANNEL
 from ...experiments.records import SILENT_NS, Experiment, RecorderRow
-from ...experiments.registry import recorders_of
-from ...log.attributes import meta_of
+from ...json_text import load_object
+from ...log.event_log import EventLog
 from ...log.gap import gap_of
 from ...log.late_receptions import Interval, Times
-from ...log.matching import WITHIN_NS
-from ...log.matching import Listener as Key
-from ...log.names import all_names
+from ...log.names import all_names, name_text
+from ...projection.query import Projection
 
+Key = tuple[int, str | None]
+"""The recorder's ordinal, and the Messager; None for a tap."""
 SUBSCRIBING_NS = 1_000_000_000
 """Time after the start of a recorder within which its subscription becomes active, if no mark says when."""
-_RECEIVED, _GAP, _MARK = (KINDS.index(kind) + 1 for kind in ("received", "gap", "mark"))
 _WILD = re.compile(r"[*?\[\\+#]")
 
 
@@ -73,6 +72,7 @@ class Listener:
 
     def matching(self, patterns: Iterable[str], channel: str) -> list[str]:
         """Return the patterns that match a channel."""
+        patterns = [pattern for pattern in patterns if channel.startswith(_start(pattern))]
         kind = self.recorder.broker_kind
         if kind is not None:
             return [pattern for pattern in patterns if kind.matches(pattern, channels.encode(channel))]
@@ -93,6 +93,13 @@ def _matches(pattern: str, channel: str) -> Iterator[bool]:
         yield kind.is_own_pattern(pattern) and kind.matches(pattern, channels.encode(channel))
 
 
+@lru_cache(maxsize=4096)
+def _start(pattern: str) -> str:
+    """Return what channels that match a pattern begin with: a/# matches a."""
+    wild = _WILD.search(pattern)
+    return pattern[: wild.start()].rstrip("/") if wild else pattern
+
+
 class Listeners:
     """The listeners of an experiment."""
 
@@ -106,9 +113,7 @@ class Listeners:
         for one in listeners:
             for _, patterns, _ in one.subscriptions:
                 for pattern in patterns:
-                    wild = _WILD.search(pattern)
-                    start = pattern[: wild.start()].rstrip("/") if wild else pattern  # a/# matches a
-                    self._by_prefix.setdefault(start, {})[one.key] = one
+                    self._by_prefix.setdefault(_start(pattern), {})[one.key] = one
         self._lengths = sorted({len(start) for start in self._by_prefix})
         self._of_channel: dict[str, list[tuple[Listener, list[Interval]]]] = {}
 
@@ -118,17 +123,34 @@ class Listeners:
 
     def at(self, channel: str, ts: int) -> list[Listener]:
         """Return those that were subscribed to a channel at a time."""
+        known = self._subscribed(channel)
+        return [one for one, times in known if any(start <= ts <= end for start, end in times)]
+
+    def _subscribed(self, channel: str) -> list[tuple[Listener, list[Interval]]]:
+        """Return those that were ever subscribed to a channel, and when."""
         known = self._of_channel.get(channel)
         if known is None:
             near = {key: one for n in self._lengths for key, one in self._by_prefix.get(channel[:n], {}).items()}
             known = [(one, times) for one in near.values() if (times := one.times(channel))]
             self._of_channel[channel] = known
-        return [one for one, times in known if any(start <= ts <= end for start, end in times)]
+        return known
 
-    def ever(self, channel: str) -> bool:
-        """Return whether any listener was ever subscribed to a channel."""
-        self.at(channel, 0)
-        return bool(self._of_channel[channel])
+    def expected(self, channel: str) -> Iterator[tuple[Listener, Interval]]:
+        """Yield who should have received what was sent on a channel, and when.
+
+        Only those and times are told for which a missing reception has a reason, unless nobody received the message.
+        """
+        for one, times in self._subscribed(channel):
+            last = None if one.crashed else self._last_reason(one)
+            for start, end in times:
+                if last is None or start <= last:
+                    yield one, (start, end if last is None else min(end, last))
+
+    def _last_reason(self, one: Listener) -> int:
+        """Return the last time at which a missing reception by a listener has a reason, ns UTC."""
+        gaps = self._gaps.get(one.key[0])
+        ends = [end for _, end in gaps.intervals] if gaps is not None else []
+        return max([-(2**63), *([] if one.reached_until is None else [one.reached_until]), *ends])
 
     def had_gap(self, one: Listener, ts: int) -> bool:
         """Return whether a listener may have missed what was sent at a time."""
@@ -140,132 +162,70 @@ class Listeners:
         return (one.key[0], channel) in self._redacted
 
 
-async def listeners_of(database: Database, of: Experiment, *, redacted: bool) -> Listeners:
-    """Return the listeners of an experiment. `redacted` says whether events may be redacted.
+async def listeners_of(log: EventLog, of: Experiment, here: Projection) -> Listeners:
+    """Return the listeners of an experiment.
 
     A Messager listens from the mark of its subscription. A tap listens on the patterns of its row, from its first
-    event or a second after its start. A recorder with neither, as in earlier versions, listens on the channels from
-    which it has receptions, from its first event.
+    event or a second after its start. A recorder with neither listens on the channels from which it has receptions,
+    from its first event.
     """
-    rows = await recorders_of(database, of.id)
+    rows = await log.recorders(of)
+    names = {name_text(name): name for name in (await all_names(log.database, of.id, CHANNEL)).values()}
+    return await asyncio.to_thread(_listeners, here, rows, names)
+
+
+def _listeners(here: Projection, rows: list[RecorderRow], names: Mapping[str, str]) -> Listeners:
+    """Return the listeners. `names` has those of channels by their texts."""
+    here.add_marks()
     found: dict[Key, Listener] = {}
-    by_id = {row.id: row for row in rows}
-    for ts, recorder_id, messager_id, patterns, added in await _subscriptions(database, of, rows):
-        one = found.setdefault((recorder_id, messager_id), Listener((recorder_id, messager_id), by_id[recorder_id]))
+    by_ordinal = {row.ordinal: row for row in rows}
+    for ts, key, patterns, added in _subscriptions(here):
+        one = found.setdefault(key, Listener(key, by_ordinal[key[0]]))
         one.subscriptions.append((ts, patterns, added))
-    marked = {recorder_id for recorder_id, _ in found}
-    names = await all_names(database, of.id, CHANNEL)
+    marked = {ordinal for ordinal, _ in found}
     for row in rows:
-        if row.id in marked or row.first_ts is None:
+        if row.ordinal in marked or row.first_ts is None:
             continue
         if row.patterns:
             start = row.session[0] + SUBSCRIBING_NS if row.session[0] > 0 else row.first_ts
             patterns = row.patterns
         elif row.kinds["received"]:
-            start, patterns = row.first_ts, [channels.literal(names[n]) for n in await _heard(database, of, row)]
+            heard = f"SELECT DISTINCT channel FROM event WHERE kind = 'received' AND recorder = {row.ordinal}"
+            texts = [text for (text,) in here.rows(heard) if text is not None]
+            start, patterns = row.first_ts, [channels.literal(names[text]) for text in texts]
         else:
             continue
-        found[row.id, None] = Listener((row.id, None), row, [(min(start, row.first_ts), patterns, False)])
-    for row in rows:
-        if row.kinds["received"] and (row.id in marked or (row.id, None) in found):
-            for key, ts in (await _reached(database, row)).items():
-                for own in {key, (row.id, None)} & found.keys():
-                    found[own].reached_until = max(ts, found[own].reached_until or ts)
-    hidden = await _redacted(database, of) if redacted else set()
-    return Listeners(
-        list(found.values()),
-        await _gaps(database, of, rows),
-        {(recorder_id, names[number]) for recorder_id, number in hidden},
+        key = row.ordinal, None
+        found[key] = Listener(key, row, [(min(start, row.first_ts), patterns, False)])
+    reached = (
+        "SELECT r.recorder, r.messager, max(m.ts) FROM event r JOIN event m ON m.id = r.message_id "
+        "WHERE r.id <> m.id AND NOT r.is_copy AND m.kind = 'sent' GROUP BY ALL"
     )
+    for ordinal, messager, ts in here.rows(reached):
+        for key in {(ordinal, messager), (ordinal, None)} & found.keys():
+            found[key].reached_until = max(ts, found[key].reached_until or ts)
+    redacted = here.rows("SELECT DISTINCT recorder, channel FROM event WHERE kind = 'received' AND redacted")
+    return Listeners(list(found.values()), _gaps(here), {(ordinal, names.get(text, "")) for ordinal, text in redacted})
 
 
-async def _subscriptions(
-    database: Database, of: Experiment, rows: list[RecorderRow]
-) -> list[tuple[int, int, int | None, list[str], bool]]:
-    """Return time, recorder, Messager, patterns and `added` of each mark of a subscription, in replay order."""
-    if not any(row.kinds["mark"] for row in rows):
-        return []
-    query = (
-        select(event.c.id, event.c.ts, event.c.messager_id, event.c.attributes)
-        .where(event.c.experiment_id == of.id, event.c.kind == _MARK, event.c.attributes.contains(SUBSCRIBED))
-        .order_by(event.c.ts, event.c.id)
+def _subscriptions(here: Projection) -> Iterator[tuple[int, Key, list[str], bool]]:
+    """Yield time, listener, patterns and `added` of each mark of a subscription, in replay order."""
+    marks = (
+        "SELECT e.ts, e.recorder, e.messager, m.fields FROM mark m JOIN event e USING (id) "
+        "WHERE m.name = $name ORDER BY e.ts, e.id"
     )
-    async with database.reading() as connection:
-        marks = (await connection.execute(query)).all()
-    found = []
-    for number, ts, messager_id, attributes in marks:
-        mark = meta_of(attributes)
-        fields = mark.get("fields")
-        if mark.get("name") != SUBSCRIBED or not isinstance(fields, dict):
-            continue
-        if isinstance(patterns := fields.get("patterns"), list):
+    for ts, ordinal, messager, text in here.rows(marks, {"name": SUBSCRIBED}):
+        fields = None if text is None else json.loads(text)
+        patterns = fields.get("patterns") if isinstance(fields, dict) else None
+        if isinstance(patterns, list):
             known = [pattern for pattern in patterns if isinstance(pattern, str)]
-            found.append((ts, number >> SEQ_BITS, messager_id, known, bool(fields.get("added"))))
-    return found
+            yield ts, (ordinal, messager), known, isinstance(fields, dict) and bool(fields.get("added"))
 
 
-async def _heard(database: Database, of: Experiment, row: RecorderRow) -> list[int]:
-    """Return the ids of the channels on which a recorder received something."""
-    query = (
-        select(event.c.channel_id)
-        .where(event.c.id.between(row.id << SEQ_BITS, row.id << SEQ_BITS | SEQ_MASK), event.c.kind == _RECEIVED)
-        .where(event.c.channel_id.is_not(None))
-        .distinct()
-    )
-    async with database.reading() as connection:
-        return list((await connection.execute(query)).scalars())
-
-
-async def _reached(database: Database, row: RecorderRow) -> dict[Key, int]:
-    """Return `ts` of the last sending that reached each Messager of a recorder.
-
-    It is among the receptions of the last minute: none takes longer.
-    """
-    mine = delivery.c.event_id.between(row.id << SEQ_BITS, row.id << SEQ_BITS | SEQ_MASK)
-    last = (
-        select(event.c.messager_id, func.max(delivery.c.received_at))
-        .join(event, event.c.id == delivery.c.event_id)
-        .where(mine)
-        .group_by(event.c.messager_id)
-    )
-    reception, sending = event.alias(), event.alias()
-    found: dict[Key, int] = {}
-    async with database.reading() as connection:
-        for messager_id, received_at in (await connection.execute(last)).all():
-            sent_at = (
-                select(func.max(sending.c.ts))
-                .select_from(delivery)
-                .join(reception, reception.c.id == delivery.c.event_id)
-                .join(sending, sending.c.id == delivery.c.sending_id)
-                .where(mine, delivery.c.received_at >= received_at - WITHIN_NS)
-                .where(reception.c.messager_id.is_not_distinct_from(messager_id))
-            )
-            found[row.id, messager_id] = (await connection.execute(sent_at)).scalar_one()
-    return found
-
-
-async def _gaps(database: Database, of: Experiment, rows: list[RecorderRow]) -> dict[int, Times]:
+def _gaps(here: Projection) -> dict[int, Times]:
     """Return the times in which each recorder may have missed messages. A repair logs those of another recorder."""
-    if not any(row.kinds["gap"] for row in rows):
-        return {}
-    columns = event.c.id, event.c.ts, event.c.attributes
-    query = select(*columns).where(event.c.experiment_id == of.id, event.c.kind == _GAP)
-    by_ordinal = {row.ordinal: row.id for row in rows}
     found: dict[int, list[Interval]] = {}
-    async with database.reading() as connection:
-        for number, ts, attributes in await connection.execute(query):
-            gap = gap_of(meta_of(attributes))
-            recorder_id = by_ordinal.get(gap.recorder or 0, number >> SEQ_BITS)
-            found.setdefault(recorder_id, []).append(gap.within(ts))
-    return {recorder_id: Times(intervals) for recorder_id, intervals in found.items()}
-
-
-async def _redacted(database: Database, of: Experiment) -> set[tuple[int, int]]:
-    """Return recorder and channel of redacted receptions."""
-    query = (
-        select(RECORDER_ID, event.c.channel_id)
-        .where(event.c.experiment_id == of.id, event.c.kind == _RECEIVED, event.c.flags.op("&")(REDACTED) != 0)
-        .distinct()
-    )
-    async with database.reading() as connection:
-        return {(recorder_id, channel_id) for recorder_id, channel_id in await connection.execute(query)}
+    for ts, ordinal, meta in here.rows("SELECT ts, recorder, meta FROM event WHERE kind = 'gap'"):
+        gap = gap_of(load_object(meta or "{}"))
+        found.setdefault(ordinal if gap.recorder is None else gap.recorder, []).append(gap.within(ts))
+    return {ordinal: Times(intervals) for ordinal, intervals in found.items()}

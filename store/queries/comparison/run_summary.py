@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from array import array
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...html_table import html_table
 from ...log.channel_map import ChannelMap
-from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
 from ...log.match import Match
 from ...log.names import agent_text
 from ...log.selection import Filters, Selection
-from ..index import index_or_warn
-from ..percentiles import percentiles
-from ..replies import Replies, Reply
+from ...projection.query import projected
+from ...projection.reading import Reading
+from ...projection.schema import agent_of
+from ..replies import replies
 from .canonical import Canonical
 from .side import EitherSpelling, Side, comparable, exp_ids_apart, spelt_apart
 
@@ -54,7 +54,7 @@ class PairFigures:
     messages: tuple[int, ...]
     """In the order of the runs."""
     delays_s: tuple[float | None, ...]
-    """Median time, in seconds, that the sender took to answer the recipient on this channel: of the `Replies` that
+    """Median time, in seconds, that the sender took to answer the recipient on this channel: of the `replies` that
     `delays` measures, by nearest rank. None if there was none."""
 
     @property
@@ -123,42 +123,22 @@ class RunsSummary:
 class _Run:
     """A run while it is read."""
 
-    messages: int = 0
     first: int = 0
     last: int = 0
     counts: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """Messages by channel, sender and recipient; the ids are JSON."""
-    end: Cursor | None = None
-    """The last message."""
-    delays: dict[tuple[str, str, str], array[int]] = field(default_factory=dict)
-    """Times of replies in ns."""
+    delays: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """Median time of replies, in seconds."""
 
-    def add(self, channel: str, entry: Event) -> None:
-        """Count a message."""
-        self.first = self.first if self.messages else entry.ts
-        self.last, self.end = entry.ts, entry.cursor
-        self.messages += 1
-        key = _key(channel, entry)
-        self.counts[key] = self.counts.get(key, 0) + 1
-
-    def add_reply(self, channel: str, reply: Reply) -> None:
-        """Add the time of a reply."""
-        self.delays.setdefault(_key(channel, reply.event), array("q")).append(reply.duration)
-
-    def delay(self, key: tuple[str, str, str]) -> float | None:
-        """Return the median delay in seconds."""
-        found = self.delays.get(key)
-        return percentiles(found, [50])[0] / 1e9 if found else None
+    @property
+    def messages(self) -> int:
+        return sum(self.counts.values())
 
     def figures(self, exp_id: str, opening: int | None) -> RunFigures:
         """Return the figures of the whole run."""
         agents = {agent for _, *both in self.counts for agent in both} - {"null"}
         channels = len({channel for channel, _, _ in self.counts})
         return RunFigures(exp_id, self.messages, (self.last - self.first) / 1e9, channels, len(agents), opening)
-
-
-def _key(channel: str, entry: Event) -> tuple[str, str, str]:
-    return channel, json.dumps(entry.from_id), json.dumps(entry.to_id)
 
 
 async def summarise(
@@ -177,8 +157,8 @@ async def summarise(
     Messages are those that a replay would publish; the selection applies to each run. `mapping` renames the channels
     of the baselines; `log_last` is the log of the last run if it is in another store. `match` says which messages of
     the common opening are equal (its judge is not asked). Names of Redis and MQTT count as the same as in `compare`,
-    unless `keep_names`. The experiments are indexed first, as replies are found by their deliveries. Memory use is
-    that of `Replies`, a number for each reply, and the pairs. `progress` is called with the number of messages read.
+    unless `keep_names`. The projections are brought up to date first. `progress` is called with the number of
+    messages read.
     Raises `StoreError` for less than two runs, and for a selection with `context` or `last_per`.
     """
     if len(runs) < 2:
@@ -204,19 +184,11 @@ async def summarise(
         span = await chosen.span(each.database, of)
         return Side(each, of, chosen, span, renamed, as_one, by_sender=True)
 
-    read = 0
     found = []
     for number in range(len(runs)):
-        run, reading = _Run(), await side(number)
-        async for page in reading.pages:
-            for entry in page:
-                run.add(reading.name(entry.channel), entry)
-            read += len(page)
-            if progress is not None:
-                progress(read)
-        if not chosen.kinds:
-            await _add_replies(run, reading, logs[number], experiments[number], chosen)
-        found.append(run)
+        found.append(await _read(await side(number), logs[number], experiments[number], chosen))
+        if progress is not None:
+            progress(sum(run.messages for run in found))
     canonical = Canonical(match)
     openings: list[int | None] = [
         await _opening(await side(number), await side(len(runs) - 1), canonical) for number in range(len(runs) - 1)
@@ -227,14 +199,31 @@ async def summarise(
     return RunsSummary(tuple(figures), tuple(_pairs(found)))
 
 
-async def _add_replies(run: _Run, side: Side, log: EventLog, of: Experiment, chosen: Selection) -> None:
-    """Add the times of the replies among the messages of a run. A limit of messages is reached by these first."""
-    await index_or_warn(log, of)
-    async with aclosing(Replies(log, of, chosen).read()) as replies:
-        async for reply in replies:
-            if run.end is None or reply.event.cursor > run.end:
-                return
-            run.add_reply(side.name(reply.event.channel), reply)
+async def _read(side: Side, log: EventLog, of: Experiment, chosen: Selection) -> _Run:
+    """Return the figures of one run."""
+    key = "e.channel, e.from_id, e.from_type, e.to_id, e.to_type"
+    run = _Run()
+
+    def named(channel: str | None, *agents: str | None) -> tuple[str, str, str]:
+        return side.name(channel), json.dumps(agent_of(*agents[:2])), json.dumps(agent_of(*agents[2:]))
+
+    async with projected(log, of) as here:
+        condition = await Reading(log, of, here, chosen).condition()
+        counts = f"SELECT count(*), min(e.ts), max(e.ts), {key} FROM event e WHERE {condition.where} GROUP BY ALL"
+        rows = await asyncio.to_thread(here.rows, counts, condition.values)
+        for number, _, _, *columns in rows:
+            run.counts[named(*columns)] = number
+        if rows:
+            run.first, run.last = min(row[1] for row in rows), max(row[2] for row in rows)
+        if not chosen.kinds:
+            both = chosen.without_agents().limited(None)
+            among = await Reading(log, of, here, both).condition()
+            delays = (
+                f"SELECT quantile_disc(e.duration, 0.5), {key} FROM ({replies(among, condition, None)}) e GROUP BY ALL"
+            )
+            for median, *columns in await asyncio.to_thread(here.rows, delays, {**among.values, **condition.values}):
+                run.delays[named(*columns)] = median / 1e9
+    return run
 
 
 def _pairs(runs: Sequence[_Run]) -> list[PairFigures]:
@@ -242,7 +231,7 @@ def _pairs(runs: Sequence[_Run]) -> list[PairFigures]:
     for key in sorted({key for run in runs for key in run.counts}):
         channel, sender, recipient = key
         messages = tuple(run.counts.get(key, 0) for run in runs)
-        delays = tuple(run.delay(key) for run in runs)
+        delays = tuple(run.delays.get(key) for run in runs)
         pairs.append(PairFigures(channel, json.loads(sender), json.loads(recipient), messages, delays))
     return sorted(pairs, key=lambda pair: (-abs(pair.outside), -abs(pair.delay_outside), -max(pair.messages)))
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
-
-from messager.record import is_own
 
 from ...errors import StoreError
 from ...experiments.records import Experiment
@@ -14,15 +13,13 @@ from ...html_table import html_table
 from ...log.cursor import duration_ns
 from ...log.event import utc
 from ...log.event_log import EventLog
-from ...log.messages import selected_pages
 from ...log.names import agent_text
-from ...log.reading import pages
 from ...log.selection import Filters, Selection, selection_of
-from ...log.span import Span
+from ...projection.query import Progress, Projection, projected
+from ...projection.reading import Reading
+from ...projection.selecting import Rows
 from ...text import plural
-from ..texts import Progress
-from . import activity_sums
-from .dimensions import Dimension, Of, Phases, decoded, dimensions, identity, natural
+from .dimensions import Dimension, Of, decoded, dimensions, identity, natural
 from .groups import Groups, Key
 from .timeline import Stretch, stretches
 
@@ -116,63 +113,57 @@ async def count(
     progress: Progress | None = None,
     **filters: Unpack[Filters],
 ) -> Counts:
-    """Count the selected messages of an experiment, each once (`log.messages`), by one or two `dimensions`.
+    """Count the selected messages of an experiment, each once (`log.message_rule`), by one or two `dimensions`.
 
     They are selected by `selection`, or by `filters`, which are the arguments of `Selection`.
 
     With `events`, count events of every kind. `max_gap` is the longest silence within a stretch of a timeline, in ns or
     as text such as `10m`; None for no limit. `order` is the number by which rows are sorted, the largest first, or
     `name`; with `own_order`, times, marks and fields that only have numbers are in their own order. `progress` is
-    called while the experiment is indexed.
+    called while the projection is brought up to date.
 
-    Memory use is bounded by the number of groups. Counts by channel, agents, kind and times that are multiples of a
-    minute are computed from the side table `activity`; others in one pass over the selected events. Raises `StoreError`
-    for an unknown dimension, and for a `max_gap` that is no duration or has no timeline.
+    The sums are computed in the projection, which is brought up to date first. Memory use is bounded by the number of
+    groups. Raises `StoreError` for an unknown dimension, for a `max_gap` that is no duration or has no timeline, and if
+    DuckDB or pyarrow is not installed.
     """
     wanted = dimensions(by)
     limit = _gap_ns(max_gap)
     if limit is not None and not any(each.of is Of.TIME for each in wanted):
         raise StoreError(f"max_gap: {NO_TIMELINE}")
     selection = selection_of(selection, filters)
-    phases = await _phases(log, of) if any(each.of is Of.MARK for each in wanted) else Phases()
-    groups = await sums(log, of, wanted, selection, phases, events=events, progress=progress)
-    found = _counts(groups, phases, "events" if events else _unit(selection), limit, order, own_order)
-    return replace(found, notes=tuple(_notes(of, found, phases)))
+    async with projected(log, of, progress) as here:
+        groups = await sums(log, of, here, wanted, selection, Rows.EVENTS if events else Rows.MESSAGES)
+    found = _counts(groups, "events" if events else _unit(selection), limit, order, own_order)
+    return replace(found, notes=tuple(_notes(of, found, groups.phases)))
 
 
 async def sums(
     log: EventLog,
     of: Experiment,
+    here: Projection,
     by: Sequence[Dimension],
     selection: Selection,
-    phases: Phases | None = None,
-    *,
-    events: bool = False,
-    rule: activity_sums.Rule | None = None,
-    sizes: bool = True,
-    progress: Progress | None = None,
+    rows: Rows,
 ) -> Groups:
-    """Return the sums that `count` makes rows of. `phases` are those of the experiment, if a dimension needs them.
+    """Return the sums that `count` makes rows of."""
+    condition = await Reading(log, of, here, selection, rows).condition()
 
-    `rule` returns the choice of messages, computed if not given. Without `sizes`, payload bytes may be 0, which is
-    faster.
-    """
-    phases = phases or Phases()
-    groups = Groups(by, phases)
-    if not await activity_sums.add(
-        log, of, groups, selection, events=events, rule=rule, sizes=sizes, progress=progress
-    ):
-        groups = Groups(by, phases)
-        chosen = None if rule is None else await rule()
-        async for page in selected_pages(log, of, selection, messages=not events, rule=chosen):
-            groups.add_events(page)
-    return groups
+    def grouped() -> Groups:
+        phases = []
+        if any(each.of is Of.MARK for each in by):
+            here.add_marks()
+            phases = here.rows("SELECT label FROM mark WHERE label IS NOT NULL ORDER BY ts, id")
+        groups = Groups(by, [label for (label,) in phases])
+        groups.add(here, condition)
+        return groups
+
+    return await asyncio.to_thread(grouped)
 
 
-def _notes(of: Experiment, found: Counts, phases: Phases) -> Iterator[str]:
+def _notes(of: Experiment, found: Counts, phases: Sequence[str]) -> Iterator[str]:
     """Yield a sentence on each dimension that nothing has."""
     for at, each in enumerate(found.dimensions):
-        if each.of is Of.MARK and not phases.labels:
+        if each.of is Of.MARK and not phases:
             yield f"{of.exp_id} has no marks: it is one phase"
         if each.of is Of.FIELD and found.rows and all(row.keys[at] is None for row in found.rows):
             yield f"no payload has {each.name}"
@@ -200,19 +191,9 @@ def _gap_ns(text: str | int | None) -> int | None:
         raise StoreError(f"max_gap: {error}") from None
 
 
-async def _phases(log: EventLog, of: Experiment) -> Phases:
-    """Return the phases of an experiment, whatever part of it is counted."""
-    marks = []
-    if any(row.kinds["mark"] for row in await log.recorders(of)):
-        async for page in pages(log.database, of, Selection(kinds="mark"), Span()):
-            named = [(entry.cursor, str((entry.meta or {}).get("name"))) for entry in page]
-            marks += [(at, name) for at, name in named if not is_own(name)]
-    return Phases.of(marks)
-
-
-def _counts(groups: Groups, phases: Phases, unit: str, max_gap_ns: int | None, order: Order, own_order: bool) -> Counts:
+def _counts(groups: Groups, unit: str, max_gap_ns: int | None, order: Order, own_order: bool) -> Counts:
     """Return the sums as rows, in order."""
-    by = groups.by
+    by, phases = groups.by, groups.phases
     keys = [key for key, sums in groups.sums.items() if sums[0]]
     cells = [{key[at] for key in keys} for at in range(len(by))]
     values = [{cell: decoded(each, cell, phases) for cell in mine} for each, mine in zip(by, cells, strict=True)]

@@ -13,19 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from ...errors import StoreError
-from ...json_path import PathState, Steps, Wildcard, compiled, parse, values_at
-from ...log import content
+from ...json_path import Steps, Wildcard, parse
 from ...log.cursor import duration_ns
-from ...log.event import Cursor, Event
-from ...log.mark_labels import MarkLabels
-from ...log.names import agent_value
 
 FIRST_NS = -(2**63)
 _NAMED_NS = {"minute": 60_000_000_000, "hour": 3_600_000_000_000, "day": 86_400_000_000_000}
@@ -97,106 +92,13 @@ def _dimension(name: str) -> Dimension:
     return Dimension(name, Of(name))
 
 
-def bucket(ts: int, length: int) -> int:
-    """Return the start of the bucket of a time, ns UTC."""
-    return max(ts - ts % length, FIRST_NS)
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """The marks of users, in replay order."""
-
-    places: Sequence[Cursor] = ()
-    labels: Sequence[str] = ()
-    """As `MarkLabels` gives them."""
-
-    @classmethod
-    def of(cls, marks: Sequence[tuple[Cursor, str]]) -> Phases:
-        """Return the phases of marks, given by position and name."""
-        labels = MarkLabels()
-        return cls([cursor for cursor, _ in marks], [labels.next(name) for _, name in marks])
-
-    def at(self, entry: Event) -> int:
-        """Return the number of the phase of an event: 0 before the first mark."""
-        return bisect_right(self.places, (entry.ts, entry.recorder, entry.seq))
-
-    def label(self, number: int) -> str | None:
-        return self.labels[number - 1] if number else None
-
-
-class NoJson(Exception):
-    """The payload of a message is not JSON."""
-
-
-Cell = Callable[[Event], Sequence[Hashable]]
-"""Return the values of an event in one dimension, as keys of a dict: usually one."""
-
-
-class Agents:
-    """Ids of agents as keys: their JSON, since 1, 1.0, true and "1" are four agents and a list is no key."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[type, Any], bytes] = {}
-
-    def key(self, agent: Any) -> bytes | None:
-        """Return the key of an id, None for none."""
-        if agent is None:
-            return None
-        if agent.__class__ is not str and agent.__class__ is not int:
-            return agent_value(agent)
-        known = agent.__class__, agent
-        found = self._known.get(known)
-        if found is None:
-            found = self._known[known] = agent_value(agent)
-        return found
-
-
-def cells(dimension: Dimension, agents: Agents, phases: Phases) -> Cell:
-    """Return the function that gives an event's values in a dimension. It raises `NoJson`."""
-    key, length, path = agents.key, dimension.bucket_ns, compiled([dimension.steps])
-    match dimension.of:
-        case Of.CHANNEL:
-            return lambda entry: (entry.channel,)
-        case Of.SENDER:
-            return lambda entry: (key(entry.from_id),)
-        case Of.RECIPIENT:
-            return lambda entry: (key(entry.to_id),)
-        case Of.KIND:
-            return lambda entry: (entry.kind,)
-        case Of.AGENT:
-            return lambda entry: both(key(entry.from_id), key(entry.to_id))
-        case Of.MARK:
-            return lambda entry: (phases.at(entry),)
-        case Of.TIME:
-            return lambda entry: (bucket(entry.ts, length),)
-        case Of.FIELD:
-            return lambda entry: (_field(entry, path),)
-
-
-def both(sender: bytes | None, recipient: bytes | None) -> tuple[bytes | None, ...]:
-    """Return the agents of a message, each once; None if there is none."""
-    if sender == recipient or recipient is None:
-        return (sender,)
-    return (recipient,) if sender is None else (sender, recipient)
-
-
-def _field(entry: Event, path: PathState) -> str:
-    payload = content.decoded(entry)
-    if payload is content.NOT_JSON:
-        raise NoJson
-    try:
-        return json.dumps(next(values_at(payload, path), None), ensure_ascii=False, sort_keys=True)
-    except RecursionError:
-        raise NoJson from None
-
-
-def decoded(dimension: Dimension, key: Any, phases: Phases) -> Any:
+def decoded(dimension: Dimension, key: Any, phases: Sequence[str]) -> Any:
     """Return the value that a key stands for."""
     match dimension.of:
         case Of.SENDER | Of.RECIPIENT | Of.AGENT | Of.FIELD:
             return None if key is None else json.loads(key)
         case Of.MARK:
-            return phases.label(key)
+            return phases[key - 1] if key else None
     return key
 
 

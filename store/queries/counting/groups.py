@@ -1,61 +1,123 @@
-"""Sums of messages by the values of dimensions. Memory use is bounded by the number of groups."""
+"""Sums of the selected events of a projection by the values of dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+import json
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from ...log.event import Event
-from .dimensions import Agents, Dimension, NoJson, Phases, cells
+from ...json_path import PathState, compiled, values_at
+from ...log import content
+from ...log.names import agent_value
+from ...projection.query import Projection
+from ...projection.schema import agent_of
+from ...projection.selecting import Condition
+from .dimensions import FIRST_NS, Dimension, Of
 
 Key = tuple[Any, ...]
-"""The values of a group, one for each dimension, as `dimensions.cells` gives them."""
+"""The values of a group, one for each dimension: of agents and fields as JSON, of a phase its number."""
+_NOT_JSON = object()
 
 
 class Groups:
-    """Number and payload bytes of messages, by group and in all."""
+    """Number and payload bytes of events, by group and in all."""
 
-    def __init__(self, by: Sequence[Dimension], phases: Phases) -> None:
+    def __init__(self, by: Sequence[Dimension], phases: Sequence[str] = ()) -> None:
+        """`phases` are the labels of the marks in replay order."""
         self.by = tuple(by)
+        self.phases = phases
         self.sums: dict[Key, list[int]] = {}
-        """Messages and payload bytes, by key."""
+        """Events and payload bytes, by key."""
         self.messages = 0
-        """Number of messages, each once."""
+        """Number of events, each once."""
         self.payload_bytes = 0
         self.skipped = 0
-        """Messages left out because their payload is not JSON."""
-        self.agents = Agents()
-        self._cells = [cells(each, self.agents, phases) for each in self.by]
+        """Events left out because their payload is not JSON."""
+        self._columns: list[str] = []
+        self._cells: list[tuple[slice, Callable[..., Sequence[Hashable]]]] = []
+        """For each dimension, the places of its columns, and the function that returns the values of theirs."""
+        self._reads_json = any(each.of is Of.FIELD for each in by)
+        for each in self.by:
+            columns, cell = self._cell(each)
+            self._cells.append((slice(len(self._columns), len(self._columns) + len(columns)), cell))
+            self._columns += columns
 
-    def add_events(self, events: Iterable[Event], sign: int = 1) -> None:
-        """Add messages; with a `sign` of -1, subtract them."""
-        for entry in events:
-            try:
-                values = [cell(entry) for cell in self._cells]
-            except NoJson:
-                self.skipped += sign
+    def add(self, here: Projection, condition: Condition) -> None:
+        """Add the events of a projection that fulfil a condition."""
+        if self._reads_json:
+            statement = f"SELECT {', '.join(self._columns)}, 1, e.size FROM event e WHERE {condition.where}"
+        else:
+            sums = "count(*), sum(e.size)::BIGINT"
+            statement = f"SELECT {', '.join(self._columns)}, {sums} FROM event e WHERE {condition.where} GROUP BY ALL"
+        for batch in here.batches(statement, condition.values):
+            self._add(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+    def _add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        cells_of = self._cells
+        for row in rows:
+            events, size = row[-2:]
+            cells = [cell(*row[place]) for place, cell in cells_of]
+            if self._reads_json and any(_NOT_JSON in cell for cell in cells):
+                self.skipped += events
                 continue
-            self.add(values, sign, sign * len(entry.payload))
+            self.messages += events
+            self.payload_bytes += size
+            for key in product(*cells):
+                sums = self.sums.setdefault(key, [0, 0])
+                sums[0] += events
+                sums[1] += size
 
-    def add_sums(self, keys: Iterable[Key], messages: Sequence[int], payload_bytes: Sequence[int]) -> None:
-        """Add the sums of many groups."""
-        known = self.sums
-        for key, *sums in zip(keys, messages, payload_bytes, strict=True):
-            if (before := known.setdefault(key, sums)) is not sums:
-                before[0] += sums[0]
-                before[1] += sums[1]
-        self.messages += sum(messages)
-        self.payload_bytes += sum(payload_bytes)
+    def _cell(self, dimension: Dimension) -> tuple[list[str], Callable[..., Sequence[Hashable]]]:
+        """Return the columns of a dimension, and the function that returns the values of an event: usually one."""
+        match dimension.of:
+            case Of.CHANNEL:
+                return ["e.channel"], lambda channel: (channel,)
+            case Of.SENDER:
+                return ["e.from_id", "e.from_type"], lambda *sender: (_agent(*sender),)
+            case Of.RECIPIENT:
+                return ["e.to_id", "e.to_type"], lambda *recipient: (_agent(*recipient),)
+            case Of.AGENT:
+                columns = ["e.from_id", "e.from_type", "e.to_id", "e.to_type"]
+                return columns, lambda a, a_type, b, b_type: _both(_agent(a, a_type), _agent(b, b_type))
+            case Of.KIND:
+                return ["e.kind"], lambda kind: (kind,)
+            case Of.MARK:
+                numbers = {label: number for number, label in enumerate(self.phases, 1)}
+                return ["e.mark"], lambda label: (numbers.get(label, 0),)
+            case Of.TIME:
+                return [_bucket(dimension.bucket_ns)], lambda start: (start,)
+            case Of.FIELD:
+                path = compiled([dimension.steps])
+                return ["e.payload"], lambda payload: (_field(payload, path),)
 
-    def add(self, values: Sequence[Sequence[Hashable]], messages: int, payload_bytes: int) -> None:
-        """Add messages that have the same values, several of them in a dimension such as `agent`."""
-        self.messages += messages
-        self.payload_bytes += payload_bytes
-        for key in product(*values):
-            sums = self.sums.get(key)
-            if sums is None:
-                self.sums[key] = [messages, payload_bytes]
-            else:
-                sums[0] += messages
-                sums[1] += payload_bytes
+
+def _bucket(length: int) -> str:
+    """Return the start of the bucket of a time, at least `FIRST_NS`."""
+    start = f"e.ts - (e.ts % {length} + {length}) % {length}"
+    early = f"greatest({start.replace('e.ts -', 'e.ts::HUGEINT -', 1)}, {FIRST_NS})::BIGINT"
+    return f"CASE WHEN e.ts < {FIRST_NS + length} THEN {early} ELSE {start} END"
+
+
+@lru_cache(maxsize=65_536)
+def _agent(text: str | None, kind: str | None) -> bytes | None:
+    """Return the JSON of an id: 1, 1.0, true and "1" are four agents, and a list is no key."""
+    return None if text is None else agent_value(agent_of(text, kind))
+
+
+def _both(sender: bytes | None, recipient: bytes | None) -> tuple[bytes | None, ...]:
+    """Return the agents of a message, each once; None if there is none."""
+    if sender == recipient or recipient is None:
+        return (sender,)
+    return (recipient,) if sender is None else (sender, recipient)
+
+
+def _field(payload: bytes, path: PathState) -> Any:
+    value = content.decoded(payload)
+    if value is content.NOT_JSON:
+        return _NOT_JSON
+    try:
+        return json.dumps(next(values_at(value, path), None), ensure_ascii=False, sort_keys=True)
+    except RecursionError:
+        return _NOT_JSON

@@ -12,8 +12,8 @@
 `GET /api/run/EXP/follow`              server-sent events (`following`), behind the tail position `position`
 
 EXP is an exp_id, a name or a prefix. `messages`, `activity` and `pairs` take the filters of `parameters.selection`.
-While the experiment is indexed, which starts with the first request, counts and problems answer 202 with
-`{"indexing": [done, total]}`.
+While the projection is brought up to date, which starts with the first request, counts and problems answer 202 with
+`{"indexing": [done, total]}`; `messages` waits.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,37 +38,39 @@ from starlette.types import ASGIApp
 from messager import __version__
 
 from ...errors import ExperimentNotFound, StoreError, StoreNotFound
+from ...experiments.records import Experiment
 from ...json_text import dump_strict
 from ...log.event import Cursor, iso
+from ...log.event_log import EventLog
 from ...log.event_query import recorders_now
-from ...log.messages import message_count
 from ...log.selection import Selection
-from ...log.span import Span
+from ...maintenance.verify import verify
+from ...projection.query import Projection
+from ...projection.selecting import Rows, condition_of
 from ...queries.overview import listing
-from ..columns import ROWS
-from ..head import head
+from ...queries.problems import problems
+from ..columns import ROWS, encode
+from ..head import head, problems_of, verdict_of
 from ..page import MAIN, script
 from . import counts, parameters
 from .event_stream import EventStream
-from .examiner import Examines, Question
 from .following import follow
 from .paging import PAGE, page
-from .positions import renamed
+from .questions import Questions
 from .served_store import Served, ServedStore
 from .statuses import BUG, status_of
 
 FOLDER = Path(__file__).parents[1] / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """The files of the page, by suffix."""
-EXAMINED: tuple[Question, ...] = ("activity", "pairs", "problems", "verify")
-"""Routes that the examiner answers."""
+MOST_BUCKETS = 4_000
 
 logger = logging.getLogger("messager_store")
 
 
 def application(
     store: ServedStore,
-    examiner: Examines,
+    questions: Questions,
     stop: asyncio.Event,
     *,
     replay: Callable[[], dict[str, Any] | None] = lambda: None,
@@ -77,8 +80,14 @@ def application(
 
     `replay` returns what the head says about replays; `more` are further routes.
     """
-    runs = _Runs(store, examiner, stop, replay)
-    answers = {"messages": runs.messages} | {question: runs.examined(question) for question in EXAMINED}
+    runs = _Runs(store, questions, stop, replay)
+    answers = {
+        "messages": runs.messages,
+        "activity": runs.counted(runs.activity),
+        "pairs": runs.counted(runs.pairs),
+        "problems": runs.counted(runs.problems),
+        "verify": runs.verify,
+    }
     return Starlette(
         routes=[
             Route("/", runs.page),
@@ -93,18 +102,25 @@ def application(
     )
 
 
-async def prepare(store: ServedStore, examiner: Examines, wanted: str) -> StoreError | None:
-    """Begin what the page of an experiment asks for first; return the error if the experiment does not exist.
+async def prepare(store: ServedStore, questions: Questions, wanted: str) -> StoreError | None:
+    """Begin to bring the projection of an experiment up to date; return the error if the experiment does not exist.
 
-    For ten million events it takes a second or two, about as long as a browser takes to load the page. Raises
-    `AmbiguousExperiment`.
+    Raises `AmbiguousExperiment`.
     """
     try:
         run = await store.run(wanted)
     except (StoreNotFound, ExperimentNotFound) as error:
         return error
-    run.begin(lambda: asyncio.gather(run.sources(Selection()), examiner.answer("first", run.of.exp_id)))
+    await questions.progress(run.of.exp_id, wait_s=0)
     return None
+
+
+async def _number(log: EventLog, of: Experiment, here: Projection) -> int:
+    """Return the number of messages on the page of an experiment."""
+    condition = await condition_of(log.database, of, Selection(), Rows.SHOWN)
+    statement = f"SELECT count(*) FROM event e WHERE {condition.where}"
+    [(number,)] = await asyncio.to_thread(here.rows, statement)
+    return int(number)
 
 
 async def _page(request: Request) -> Response:
@@ -127,12 +143,12 @@ class _Runs:
     def __init__(
         self,
         store: ServedStore,
-        examiner: Examines,
+        questions: Questions,
         stop: asyncio.Event,
         replay: Callable[[], dict[str, Any] | None],
     ) -> None:
         self._store = store
-        self._examiner = examiner
+        self._questions = questions
         self._stop = stop
         self._replay = replay
 
@@ -145,10 +161,10 @@ class _Runs:
         return endpoint
 
     async def page(self, request: Request) -> Response:
-        """Answer with the page, and begin to count what it will ask for."""
+        """Answer with the page, and begin to bring the projection up to date."""
         if exp := request.query_params.get("exp"):
             with suppress(StoreError):
-                await prepare(self._store, self._examiner, exp)
+                await prepare(self._store, self._questions, exp)
         return await _page(request)
 
     async def experiments(self, request: Request) -> Response:
@@ -170,10 +186,9 @@ class _Runs:
             return _json(None)
         now = await recorders_now(run.log.database, run.of)
         position = {now.ordinals[number]: last for number, last in now.last_seqs.items()}
-        messages = None
-        if sum(position.values()) <= counts.COUNTED:
-            rule = await run.rule.sources(run.log, run.of)
-            messages = await message_count(run.log, run.of, Selection(), Span(last_seqs=position), rule, redacted=True)
+        indexing, messages = await self._questions.progress(run.of.exp_id), None
+        if indexing is None:
+            messages = await self._questions.ask(run.of.exp_id, _number)
         return _json(
             {
                 **await head(run.log, run.of, Selection(), messages=messages),
@@ -183,7 +198,7 @@ class _Runs:
                 "shared": "",
                 "made": {"version": __version__, "at": iso(time.time_ns())},
                 "position": parameters.position_text(position),
-                "indexing": (await self._examiner.answer("indexing", run.of.exp_id, [("again", "")]))["indexing"],
+                "indexing": indexing,
                 "replay": self._replay(),
             }
         )
@@ -194,30 +209,65 @@ class _Runs:
         end = Cursor.parse(before) if before and before != "end" else None
         if end is not None and before == also:
             end = end._replace(seq=end.seq + 1)
-        chunk = await page(
-            run,
-            await parameters.selection(given, run.log, run.of),
-            after=Cursor.parse(after) if after else None,
-            before=end,
-            backward=bool(before),
-            limit=parameters.number(given, "limit", PAGE, ROWS),
-            last_seqs=parameters.position(given["position"]) if "position" in given else None,
-            filters=parameters.filters(given),
-        )
+        position, told = parameters.followed(given.get("position"))
+        if told is not None:  # what is behind it will be told
+            last = told._replace(seq=told.seq + 1)
+            end = last if end is None else min(end, last)
+        selection = await parameters.selection(given, run.log, run.of)
+
+        async def asked(log: EventLog, of: Experiment, here: Projection) -> Any:
+            return await page(
+                log,
+                of,
+                here,
+                selection,
+                after=Cursor.parse(after) if after else None,
+                before=end,
+                backward=bool(before),
+                limit=parameters.number(given, "limit", PAGE, ROWS),
+                last_seqs=position if "position" in given else None,
+            )
+
+        events, receptions = await self._questions.ask(run.of.exp_id, asked)
+        chunk = encode(events, receptions, run.names, selection.text_of)
         return Response(chunk, media_type="application/octet-stream")
 
-    def examined(self, question: Question) -> Callable[[Request, Served], Awaitable[Response]]:
-        """Return the answer that the examiner has to a question."""
+    def counted(
+        self, answer: Callable[[QueryParams, Served], Awaitable[dict[str, Any]]]
+    ) -> Callable[[Request, Served], Awaitable[Response]]:
+        """Return the endpoint for an answer from the projection, which may not be up to date yet."""
 
-        async def answer(request: Request, run: Served) -> Response:
-            found = await self._examiner.answer(question, run.of.exp_id, request.query_params.multi_items())
-            return _json(renamed(found, run.names), 202 if "indexing" in found else 200)
+        async def endpoint(request: Request, run: Served) -> Response:
+            if (indexing := await self._questions.progress(run.of.exp_id)) is not None:
+                return _json({"indexing": indexing}, 202)
+            return _json(await answer(request.query_params, run))
 
-        return answer
+        return endpoint
+
+    async def activity(self, given: QueryParams, run: Served) -> dict[str, Any]:
+        selection = await parameters.selection(given, run.log, run.of)
+        span = await selection.span(run.log.database, run.of)
+        if span.start is None or span.end is None:
+            raise StoreError("counts over time need a time: give since and until")
+        by = parameters.one_of(given, "by", "channel", "from", "all")
+        wanted = parameters.number(given, "buckets", counts.BUCKETS, MOST_BUCKETS)
+        buckets = await counts.buckets_of(run, span.start.ts, span.end.ts, wanted)
+        return await counts.activity(self._questions, run, selection, buckets, by)
+
+    async def pairs(self, given: QueryParams, run: Served) -> dict[str, Any]:
+        selection = await parameters.selection(given, run.log, run.of)
+        across = parameters.one_of(given, "across", "to", "channel")
+        return await counts.pairs(self._questions, run, selection, across)
+
+    async def problems(self, given: QueryParams, run: Served) -> dict[str, Any]:
+        return problems_of(await self._questions.with_log(run.of.exp_id, problems))
+
+    async def verify(self, request: Request, run: Served) -> Response:
+        return _json(verdict_of(await self._questions.with_log(run.of.exp_id, verify)))
 
     async def follow(self, request: Request) -> Any:
         given = request.headers.get("last-event-id") or request.query_params.get("position")
-        events = follow(self._store, request.path_params["exp"], parameters.position(given))
+        events = follow(self._store, request.path_params["exp"], *parameters.followed(given))
         return EventStream(events, self._stop)
 
 

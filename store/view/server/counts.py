@@ -1,41 +1,41 @@
-"""Counts of messages for the page, from the side table `activity`: over time, by sender and recipient or channel."""
+"""Counts of messages for the page: over time, by sender and recipient or channel."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
-from ...db.codes import BUCKET_NS
+from ...experiments.records import Experiment
 from ...log.cursor import clamped, span
 from ...log.event import Cursor
-from ...log.event_query import recorders_now
+from ...log.event_log import EventLog
+from ...log.names import name_text
 from ...log.selection import Selection
+from ...projection.query import Projection
+from ...projection.selecting import Rows
 from ...queries.counting.count import sums
 from ...queries.counting.dimensions import FIRST_NS, dimensions
 from ...queries.counting.groups import Groups
-from ...queries.overview import overview
-from ..columns import ON_THE_PAGE
+from .questions import Questions
 from .served_store import Served
 
-EXCHANGED = ON_THE_PAGE - {"blocked", "failed"}
+EXCHANGED = frozenset(("sent", "received"))
 """Kinds of messages that count, unless kinds are selected."""
-COUNTED = 500_000
-"""Events up to which the messages are counted for the head; a page has all messages then, and counts them itself."""
 BUCKETS = 400
 """Buckets, unless another number is asked for: about as many as a page on a usual screen asks for."""
-FEW_AGENTS = 30
-"""Agents up to which a page counts by sender, unless asked otherwise; else by channel (`timeline_legend.js`)."""
 SERIES = 11
 """Channels, or senders, with counts of their own; the others are one series."""
 PAIRED = 200
 """Agents with numbers of their own between them: those with the most messages."""
-BRIEF_NS = 5 * BUCKET_NS
-"""Length of a time, up to which buckets may be shorter than a minute: its messages are read one by one."""
+MINUTE_NS = 60_000_000_000
+BRIEF_NS = 5 * MINUTE_NS
+"""Length of a time, up to which buckets may be shorter than a minute."""
 _MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)
-_DAY_NS = 1440 * BUCKET_NS
+_DAY_NS = 1440 * MINUTE_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +60,10 @@ async def buckets_of(run: Served, since: int, until: int, wanted: int) -> Bucket
     return Buckets(start, length, max(1, -(-(until - start) // length)))
 
 
-async def count_first(run: Served) -> None:
-    """Count what the page of a large experiment asks for first."""
-    first, last = await span(run.log.database, run.of)
-    events = sum((await recorders_now(run.log.database, run.of)).last_seqs.values())
-    if events <= COUNTED or first is None or last is None:
-        return
-    buckets = await buckets_of(run, first, last + 1, BUCKETS)
-    by = "from" if (await overview(run.log, run.of))["agents"] <= FEW_AGENTS else "channel"
-    for each in ("all", by):
-        await kept_activity(run, Selection(), [], buckets, each)
-
-
-async def kept_activity(
-    run: Served, selection: Selection, filters: list[tuple[str, str]], buckets: Buckets, by: str
+async def activity(
+    questions: Questions, run: Served, selection: Selection, buckets: Buckets, by: str
 ) -> dict[str, Any]:
-    """Return `activity`, the same while nothing is recorded. `filters` are those of the selection, but for the time."""
-    found: dict[str, Any] = await run.kept(
-        f"activity {by} {buckets} {filters}", lambda: activity(run, selection, buckets, by)
-    )
-    return found
-
-
-async def activity(run: Served, selection: Selection, buckets: Buckets, by: str) -> dict[str, Any]:
-    """Return the number of selected messages over time, by `channel` or `from`; `all` is faster.
+    """Return the number of selected messages over time, by `channel` or `from`; `all` counts them together.
 
     `starts` and `length` of the buckets are in seconds. Each of `series` has the position of its name (0 for none, -1
     for all others), a `label` and its `counts`, the largest first.
@@ -91,13 +71,12 @@ async def activity(run: Served, selection: Selection, buckets: Buckets, by: str)
     start, length, number = buckets.start, buckets.length, buckets.number
     within = copy(selection)
     within.since, within.until = Cursor(start, 0, 0), Cursor(clamped(start + number * length), 0, 0)
-    found = await _sums(run, within, *([] if by == "all" else [by]), f"{length}ns")
-    position = _Positions(run, by)
+    found = await _sums(questions, run, within, *([] if by == "all" else [by]), f"{length}ns")
+    position = await _positions(run, by)
     counts: dict[int, list[int]] = {}
     for (*name, at), (messages, _) in found.sums.items():
-        if messages:
-            series_at = position[name[0]] if name else -1
-            counts.setdefault(series_at, [0] * number)[(at - start) // length] += messages
+        series_at = position(name[0]) if name else -1
+        counts.setdefault(series_at, [0] * number)[(at - start) // length] += messages
     largest = sorted(counts, key=lambda at: -sum(counts[at]))
     kept = largest if len(largest) <= SERIES + 1 else largest[:SERIES]
     names = run.names.listed(set(), {*kept}, set()) if by == "channel" else run.names.listed({*kept}, set(), set())
@@ -116,15 +95,15 @@ async def activity(run: Served, selection: Selection, buckets: Buckets, by: str)
     }
 
 
-async def pairs(run: Served, selection: Selection, across: str) -> dict[str, Any]:
+async def pairs(questions: Questions, run: Served, selection: Selection, across: str) -> dict[str, Any]:
     """Return the number of selected messages by sender, and across by recipient (`to`) or `channel`.
 
     `pairs` has the positions of both (0 for none) and the number, the largest first; `others` is the number of messages
     between names that are not among the `PAIRED` busiest.
     """
-    found = await _sums(run, selection, "from", across)
-    senders, columns = _Positions(run, "from"), _Positions(run, across)
-    rows = [(senders[row], columns[column], messages) for (row, column), (messages, _) in found.sums.items()]
+    found = await _sums(questions, run, selection, "from", across)
+    senders, columns = await _positions(run, "from"), await _positions(run, across)
+    rows = [(senders(row), columns(column), messages) for (row, column), (messages, _) in found.sums.items()]
     by_name: tuple[Counter[int], Counter[int]] = Counter(), Counter()
     busiest = by_name if across == "channel" else (by_name[0], by_name[0])  # the same agents in both
     for sender, column, messages in rows:
@@ -134,31 +113,27 @@ async def pairs(run: Served, selection: Selection, across: str) -> dict[str, Any
     listed = sorted((row for row in rows if row[0] in shown[0] and row[1] in shown[1]), key=lambda row: -row[2])
     return {
         "across": across,
-        "pairs": [{"from": sender, "to": column, "count": messages} for sender, column, messages in listed if messages],
+        "pairs": [{"from": sender, "to": column, "count": messages} for sender, column, messages in listed],
         "others": found.messages - sum(row[2] for row in listed),
         "names": run.names.listed(shown[0], shown[1] if across == "channel" else set(), set()),
     }
 
 
-class _Positions(dict[Any, int]):
-    """Positions of the values in a dimension."""
-
-    def __init__(self, run: Served, dimension: str) -> None:
-        self._names = run.names
-        self._of_channels = dimension == "channel"
-
-    def __missing__(self, value: Any) -> int:
-        if self._of_channels:
-            self[value] = self._names.channel(value)
-        else:
-            self[value] = self._names.agent(None if value is None else json.loads(value))
-        return self[value]
+async def _positions(run: Served, dimension: str) -> Callable[[Any], int]:
+    """Return the function that returns the position of a value in a dimension."""
+    if dimension != "channel":
+        return lambda value: run.names.agent(None if value is None else json.loads(value))
+    known = {name_text(name): name for name in await run.log.channels(run.of)}
+    return lambda value: run.names.channel(known.get(value, value))
 
 
-async def _sums(run: Served, selection: Selection, *by: str) -> Groups:
-    chosen = selection.of_kinds(EXCHANGED if selection.kinds is None else selection.kinds & ON_THE_PAGE)
-    async with run.counting:
-        return await sums(run.log, run.of, dimensions(by), chosen, rule=lambda: run.sources(chosen), sizes=False)
+async def _sums(questions: Questions, run: Served, selection: Selection, *by: str) -> Groups:
+    chosen = selection.of_kinds(selection.kinds or EXCHANGED).without_redacted()
+
+    async def summed(log: EventLog, of: Experiment, here: Projection) -> Groups:
+        return await sums(log, of, here, dimensions(by), chosen, Rows.SHOWN)
+
+    return await questions.ask(run.of.exp_id, summed)
 
 
 def _length(time_ns: int, buckets: int) -> int:
@@ -166,5 +141,5 @@ def _length(time_ns: int, buckets: int) -> int:
     wanted = max(1, -(-time_ns // buckets))
     if time_ns <= BRIEF_NS:
         return wanted
-    minutes = -(-wanted // BUCKET_NS)
-    return next((fit * BUCKET_NS for fit in _MINUTES if fit >= minutes), -(-wanted // _DAY_NS) * _DAY_NS)
+    minutes = -(-wanted // MINUTE_NS)
+    return next((fit * MINUTE_NS for fit in _MINUTES if fit >= minutes), -(-wanted // _DAY_NS) * _DAY_NS)

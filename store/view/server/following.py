@@ -5,7 +5,7 @@
 | `waiting` | `exp` | the experiment does not exist yet |
 | `found` | `exp_id` | it exists now. The stream ends: the page asks for its head, and follows it from there |
 | `recorders` | as in the head | their states changed, or are told for the first time |
-| `more` | see `_More` | a batch. Its id is a tail position, from which the browser continues after a lost connection |
+| `more` | see `_More` | a batch. Its id says from where the browser continues after a lost connection |
 | `behind` | `events` | more is new than is told at once. The stream ends: the page begins again, as for `found` |
 | `unavailable` | `error` | the store does not answer; the stream continues when it does |
 | `closed` | | the experiment is closed, and everything was told. The stream ends |
@@ -25,18 +25,17 @@ from contextlib import aclosing
 from typing import Any
 
 from ...errors import ExperimentNotFound, StoreNotFound, StoreUnavailable
-from ...log.event import Event
+from ...log.event import Cursor, Event
 from ...log.event_query import recorders_now
 from ...log.mark_labels import MarkLabels
-from ...log.messages import Sources
 from ...log.reading import pages
 from ...log.selection import Selection
 from ...log.span import Span
 from ...log.tail import tail
-from ..columns import ON_THE_PAGE, encode
+from ..columns import encode
 from ..head import gap_for_page, is_chapter, mark_name, mark_of, recorders_of
-from .arrivals import Arrival, Arrivals
 from .event_stream import StreamEvent
+from .live_rule import EARLY_NS, Arrival, LiveRule
 from .parameters import position_text
 from .served_store import Served, ServedStore
 
@@ -56,16 +55,21 @@ CAUGHT_UP = 100_000
 """New events that a page is told about, at most, when it connects: to begin again is faster for more."""
 STATES_S = 2.0
 """Seconds between two looks at the states of the recorders: one that was killed writes nothing."""
-RULE_S = 5.0
-"""Seconds for which a choice of messages holds, unless somebody new sends or listens."""
+LAST_S = EARLY_NS / 1e9
+"""Seconds after which everything is decided when an experiment is closed."""
 MISSING_S = 0.5
 """Seconds between two looks for an experiment that does not exist yet."""
 AWAY_S = 1.0
 """Seconds between two attempts to reach a store that does not answer."""
 
 
-async def follow(store: ServedStore, wanted: str, position: dict[int, int]) -> AsyncGenerator[StreamEvent, None]:
-    """Yield what is new behind a tail position until the experiment is closed."""
+async def follow(
+    store: ServedStore, wanted: str, position: dict[int, int], told: Cursor | None = None
+) -> AsyncGenerator[StreamEvent, None]:
+    """Yield what is new behind a tail position until the experiment is closed.
+
+    `told` is the last message that the page has; without one, it has all messages up to the position.
+    """
     missing = False
     while True:
         try:
@@ -76,7 +80,7 @@ async def follow(store: ServedStore, wanted: str, position: dict[int, int]) -> A
             if (events := await _new(run, position)) > CAUGHT_UP:
                 yield StreamEvent("behind", {"events": events})
                 return
-            async for event in _followed(run, position, events):
+            async for event in _followed(run, position, told, events):
                 yield event
             yield StreamEvent("closed", {})
             return
@@ -96,10 +100,12 @@ async def _new(run: Served, position: dict[int, int]) -> int:
     return sum(max(0, last - position.get(now.ordinals[number], 0)) for number, last in now.last_seqs.items())
 
 
-async def _followed(run: Served, position: dict[int, int], new: int) -> AsyncGenerator[StreamEvent, None]:
+async def _followed(
+    run: Served, position: dict[int, int], told: Cursor | None, new: int
+) -> AsyncGenerator[StreamEvent, None]:
     """Yield batches. `position` is brought behind each."""
     more = _More(run)
-    await more.begin(position)
+    await more.begin(position, told)
     states: list[tuple[int, str]] | None = None
     look = 0.0
     async with aclosing(_batches(run, position, new)) as batches:
@@ -111,18 +117,17 @@ async def _followed(run: Served, position: dict[int, int], new: int) -> AsyncGen
                 if now != states:
                     states = now
                     yield StreamEvent("recorders", recorders)
-            if not batch:
-                continue
-            told = await more.told(batch, position)
+            found = await more.found(batch, position)
             for entry in batch:
                 position[entry.recorder] = max(entry.seq, position.get(entry.recorder, 0))
-            yield StreamEvent("more", told, position_text(position))
+            if found is not None:
+                yield StreamEvent("more", found, position_text(position, more.told))
 
 
 async def _batches(run: Served, position: dict[int, int], new: int) -> AsyncGenerator[list[Event], None]:
     """Yield the events behind a tail position in batches, each in replay order; the first has at least `new`.
 
-    A batch is empty if nothing is old enough; one comes every `STATES_S` seconds at least.
+    A batch is empty if nothing is old enough; one comes every `EVERY_S` seconds. The last one is empty.
     """
     waiting = _Waiting(new)
     reader = tail(run.log.database, run.of, dict(position), POLL_S)
@@ -132,7 +137,7 @@ async def _batches(run: Served, position: dict[int, int], new: int) -> AsyncGene
         while not ended or waiting.entries:
             if reading is None and not ended and not waiting.full:
                 reading = asyncio.create_task(_next(reader))
-            timeout = max(0.0, due - time.monotonic()) if waiting.entries else STATES_S
+            timeout = max(0.0, due - time.monotonic())
             if reading is None:
                 await asyncio.sleep(timeout)
             elif (await asyncio.wait((reading,), timeout=timeout))[0]:
@@ -142,6 +147,8 @@ async def _batches(run: Served, position: dict[int, int], new: int) -> AsyncGene
             if (now := time.monotonic()) >= due:
                 due = now + EVERY_S
                 yield waiting.take(everything=ended)
+        await asyncio.sleep(LAST_S)
+        yield []
     finally:
         if reading is not None:
             reading.cancel()
@@ -197,32 +204,38 @@ class _More:
     """Makes the data of batches for one page.
 
     `chunks`: the messages, in base64, without receptions; `messages`: their number. `marks`, `gaps`: as in the head.
-    `received`: the receptions that came, each as `[cursor of the sending, recorder, position of the Messager, ns after
-    the sending, arrival or 0]`. `names`: the Messagers of these. `first_ts`, `last_ts`: those of the events.
+    `received`: the receptions that came, each as `[cursor of the message, recorder, position of the Messager, ns after
+    the message, arrival or 0]`. `names`: the Messagers of these. `first_ts`, `last_ts`: those of the events.
     """
 
     def __init__(self, run: Served) -> None:
         self._run = run
-        self._arrivals = Arrivals(run.log, run.of)
+        self._rule = LiveRule(run.log, run.of)
         self._labels: MarkLabels | None = None
         self._text = Selection().text_of
-        self._sources: Sources | None = None
-        self._chosen_at = 0.0
-        self._places: set[tuple[int, str | None, str]] = set()
 
-    async def begin(self, position: dict[int, int]) -> None:
+    async def begin(self, position: dict[int, int], told: Cursor | None) -> None:
         """Prepare for what follows a tail position."""
-        await self._arrivals.begin(position)
+        await self._rule.begin(position, told)
 
-    async def told(self, batch: list[Event], position: dict[int, int]) -> dict[str, Any]:
-        """Return the data of a batch that follows a tail position."""
-        rule = await self._rule(batch)
-        messages = [entry for entry in batch if entry.kind in ON_THE_PAGE and rule.takes(entry)]
-        arrivals = await self._arrivals.add(batch)
+    @property
+    def told(self) -> Cursor | None:
+        """The last message that was told."""
+        return self._rule.told
+
+    async def found(self, batch: list[Event], position: dict[int, int]) -> dict[str, Any] | None:
+        """Return the data of a batch that follows a tail position, with what is decided now; None for nothing."""
+        await self._rule.add(batch)
+        messages, arrivals = self._rule.take()
+        messages += [entry for entry in batch if entry.kind in ("blocked", "failed")]
+        messages.sort(key=lambda entry: entry.cursor)
+        if not (batch or messages or arrivals):
+            return None
+        times = [entry.ts for entry in batch or messages] or [arrival.reception.ts for arrival in arrivals]
         return {
             "messages": len(messages),
-            "first_ts": str(batch[0].ts),
-            "last_ts": str(batch[-1].ts),
+            "first_ts": str(min(times)),
+            "last_ts": str(max(times)),
             "chunks": [
                 base64.b64encode(encode(part, [()] * len(part), self._run.names, self._text)).decode()
                 for at in range(0, len(messages), ROWS)
@@ -236,18 +249,10 @@ class _More:
             ),
         }
 
-    async def _rule(self, batch: list[Event]) -> Sources:
-        """Return the choice of messages. It may change with new senders and listeners, and with their heartbeats."""
-        places = {(entry.recorder, entry.channel, entry.kind) for entry in batch}
-        if self._sources is None or time.monotonic() - self._chosen_at > RULE_S or not places <= self._places:
-            self._sources, self._chosen_at = await self._run.rule.sources(self._run.log, self._run.of), time.monotonic()
-            self._places |= places
-        return self._sources
-
     def _reception(self, arrival: Arrival) -> list[Any]:
-        sending, entry = arrival
+        message, entry = arrival
         messager = self._run.names.messager(entry.messager)
-        return [str(sending), entry.recorder, messager, entry.ts - sending.ts, entry.arrival or 0]
+        return [str(message), entry.recorder, messager, entry.ts - message.ts, entry.arrival or 0]
 
     async def _mark(self, entry: Event, position: dict[int, int]) -> dict[str, Any]:
         if self._labels is None:

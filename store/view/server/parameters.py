@@ -44,11 +44,6 @@ async def selection(given: QueryParams, log: EventLog, of: Experiment) -> Select
     return Selection(**filters)
 
 
-def filters(given: QueryParams) -> list[tuple[str, str]]:
-    """Return the filters as they were given, without since and until."""
-    return [each for each in given.multi_items() if each[0] in ("q", "agent", "between", "channel", "kind")]
-
-
 def point(text: str | None) -> Cursor | int | None:
     """Return a cursor, or a time in ns UTC; None for nothing. Raises `BadCursor`."""
     if not text:
@@ -80,9 +75,16 @@ def position(text: str | None) -> dict[int, int]:
     return {int(recorder): int(seq) for recorder, _, seq in (part.partition(":") for part in parts)}
 
 
-def position_text(seen: dict[int, int]) -> str:
-    """Return a tail position as `position` reads it."""
-    return ",".join(f"{recorder}:{seq}" for recorder, seq in sorted(seen.items()))
+def followed(text: str | None) -> tuple[dict[int, int], Cursor | None]:
+    """Return what `position_text` wrote. Raises `StoreError`."""
+    seen, _, told = (text or "").partition("@")
+    return position(seen), Cursor.parse(told) if told else None
+
+
+def position_text(seen: dict[int, int], told: Cursor | None = None) -> str:
+    """Return a tail position, and the cursor of the last message that was told, such as `1:42,2:17@1700:1:42`."""
+    text = ",".join(f"{recorder}:{seq}" for recorder, seq in sorted(seen.items()))
+    return text if told is None else f"{text}@{told}"
 
 
 def _json(text: str) -> Any:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from ...errors import ExaminerFailed, ExperimentNotFound, StoreError, StoreNotFound, StoreUnavailable
+from ...errors import ExperimentNotFound, StoreError, StoreNotFound, StoreUnavailable
 
 BUG = "the server has a bug here: its error output tells more"
 
 
 def status_of(error: Exception) -> int:
     """Return the status of an answer that is an error."""
-    if isinstance(error, ExaminerFailed):
-        return error.status
     if isinstance(error, ExperimentNotFound | StoreNotFound):
         return 404
     if isinstance(error, StoreUnavailable):

@@ -137,7 +137,7 @@ def test_record_replay_diff_verify_and_export(imported: Run, tmp_path: Path, red
     assert json.loads(imported("diff", "game-1", "again", "--json").stdout)["equal"] is True
     verified = imported("verify", "--all")
     assert verified.returncode == 0 and verified.stdout.count("ok ") == 2
-    assert verified.stderr.startswith("not checked: the side tables")
+    assert verified.stderr.startswith("not checked: the projections")
     head = json.loads(imported("info", "again", "--json").stdout)["head"]
     assert imported("verify", "again", "--head", head).returncode == 0
     assert imported("verify", "again", "--head", "0" * 64).returncode == 1

@@ -76,18 +76,6 @@ def _as_others_may() -> None:
         ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
 
-def test_index_says_what_is_new(run: Run) -> None:
-    done = "500 events indexed, 0 deliveries found or changed\n"
-    assert run("index", "game-1", "game-2").stdout == f"game-1: {done}game-2: {done}"
-    assert run("index", "game-1", "game-2").stdout == "game-1: nothing new\ngame-2: nothing new\n"
-    run("redact", "game-1", "--where", "cursor=0:1:1", "--why", "asked to", "--yes")
-    assert run("index", "--all").stdout == f"game-1: {done}"
-    assert run("index", "--all").stdout == ""
-    one_line(run("index"), 2, "name experiments, or give --all")
-    one_line(run("index", "game-1", "--all"), 2, "name experiments, or give --all")
-    one_line(run("index", "nothing"), 2, "no experiment 'nothing'")
-
-
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux takes a right from root")
 @pytest.mark.parametrize(
     "which",
@@ -99,7 +87,6 @@ def test_index_says_what_is_new(run: Run) -> None:
 def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_path: Path, which: str) -> None:
     store = tmp_path / "kept" / "messager.db"
     store.parent.mkdir()
-    assert run("index", "game-2").returncode == 0  # game-1 is not indexed
     (tmp_path / "messager.db").rename(store)
     owner = sqlite3.connect(store) if which == "while it is recorded" else None
     if owner is not None:
@@ -119,10 +106,10 @@ def test_a_store_that_may_only_be_read_answers_and_takes_nothing(run: Run, tmp_p
         listed = asked_of("ls", "--json")
         assert listed.returncode == 0, listed.stderr
         assert [row["name"] for row in json.loads(listed.stdout)] == ["new" if owner else None, None]
-        for words in ("verify --all", "status", "index game-2"):
+        for words in ("verify --all", "status"):
             done = asked_of(*words.split())
             assert done.returncode == 0, (words, done.stderr)
-        for words in ("tag game-1 x", "compact --yes", "index --all"):
+        for words in ("tag game-1 x", "compact --yes"):
             done = asked_of(*words.split())
             assert done.returncode == 3 and "you may read it, but not write it" in done.stderr, (words, done.stderr)
         assert sorted(path.name for path in store.parent.iterdir()) == there

@@ -56,17 +56,17 @@ async def test_a_changed_view_is_reported_and_restored(log: EventLog, store: str
     checked = messager("--store", store, "db", "check", cwd=tmp_path)
     assert checked.returncode == 1 and expected + remedy in checked.stdout
     assert messager("--store", store, "db", "upgrade", cwd=tmp_path).returncode == 0
-    assert sql(store, "SELECT exp_id, indexed FROM event_view") == [("e1", 0)]
+    assert sql(store, "SELECT exp_id, seq FROM event_view") == [("e1", 1)]
 
 
 async def test_tables_indexes_and_columns_that_differ_are_named(log: EventLog, store: str) -> None:
     await filled(log, [sent(1)])
     sql(store, "DROP VIEW event_view")
-    sql(store, "DROP TABLE said", "DROP INDEX ix_event_replay", "ALTER TABLE event DROP COLUMN attributes")
+    sql(store, "DROP TABLE tag", "DROP INDEX ix_event_replay", "ALTER TABLE event DROP COLUMN attributes")
     sql(store, "CREATE TABLE notes (a INTEGER)")
     found = await differences(store)
     for expected in (
-        "the table said is missing",
+        "the table tag is missing",
         "the table notes is unknown",
         "the index ix_event_replay is missing",
         "the column event.attributes is missing",

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from messager import channels
 from messager_store import EventLog, NewEvent
-from messager_store.formats.jsonl import import_jsonl
 from messager_store.json_text import is_no_text
-from messager_store.queries.index import index
+from messager_store.recording.closing import close
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
-from tests.support.logs import close_and_index, experiment, filled, sent
-
-ARRIVALS = """
-SELECT e.ts, (SELECT min(d.received_at) FROM delivery d WHERE d.sending_id = e.id)
-FROM event e WHERE e.kind = 1 ORDER BY e.ts
-"""
+from tests.support.logs import experiment, filled, sent
 
 
 async def test_the_views_show_names_times_and_content(log: EventLog, store: str) -> None:
@@ -34,17 +27,13 @@ async def test_the_views_show_names_times_and_content(log: EventLog, store: str)
         NewEvent("blocked", -1, "exps:e1:agents:5:agent-chat", b'"text"'),
         NewEvent("mark", 7, None, b"", meta={"name": "tick", "fields": {}}),
     ]
-    await close_and_index(log, await filled(log, events), force=True)
-    sql(store, "DELETE FROM said")
-    sql(store, "INSERT INTO said (event_id, text) SELECT e.id, 'the text' FROM event e WHERE e.ts > 0")
-    sql(store, "UPDATE said SET text = NULL WHERE event_id IN (SELECT id FROM event WHERE ts = 7)")
+    await close(log, await filled(log, events), force=True)
     async with log.database.reading() as connection:
         rows = (await connection.exec_driver_sql("SELECT * FROM event_view ORDER BY seq")).mappings().all()
     assert rows[0]["time"] == "2023-11-14T22:13:20.000000001Z"
     assert rows[3]["time"] == "1969-12-31T23:59:59.999999999Z"
     assert [row["kind"] for row in rows] == [entry.kind for entry in events]
     assert (rows[0]["from_id"], rows[0]["to_id"]) == (3, "4")
-    assert [(row["text"], row["indexed"]) for row in rows] == [("the text", 1)] * 3 + [(None, 0), (None, 1)]
     assert [(row["messager"], row["arrival"], row["origin"]) for row in rows] == [
         ("m1", 7, None),
         (None, None, "u1:5"),
@@ -80,50 +69,6 @@ def test_what_no_database_can_decode_is_known() -> None:
         assert is_no_text(payload) is no_text
 
 
-async def test_when_each_sending_was_first_received_is_known_once_the_experiment_is_closed(
-    log: EventLog, store: str
-) -> None:
-    of = await experiment(log)
-    speaker, first, second = [await log.register(of, role="messager") for _ in range(3)]
-    minute = 60_000_000_000
-    await log.append(
-        speaker, [sent(ts, b"same") for ts in (10, 20, 30)] + [sent(40, b"unheard"), sent(2 * minute, b"same")]
-    )
-    heard = [NewEvent("received", ts, "c", b"same") for ts in (12, 22, 35)]
-    await log.append(first, [*heard, NewEvent("received", 2 * minute + 9, "c", b"same")])
-    await log.append(second, [NewEvent("received", ts, "c", b"same") for ts in (11, 25)])
-    await close_and_index(log, of, force=True)
-    rows = sql(store, ARRIVALS)
-    assert rows == [(10, 11), (20, 22), (30, 35), (40, None), (2 * minute, 2 * minute + 9)]
-
-
-@pytest.mark.parametrize(("began", "expected"), [(25, [None, None, 32, 43]), (15, [None, 22, 32, 43])])
-async def test_a_listener_has_heard_what_was_sent_since_it_began(
-    log: EventLog, store: str, began: int, expected: list[int | None]
-) -> None:
-    """A late reception was once assigned to the first of all messages with the same content."""
-    of = await experiment(log)
-    speaker = await log.register(of, role="messager")
-    late = await log.register(of, role="messager")
-    sql(store, f"UPDATE recorder SET started_at = {began} WHERE id = {late.id}")
-    await log.append(speaker, [sent(ts, b"same") for ts in (10, 20, 30, 40)])
-    await log.append(late, [NewEvent("received", ts, "c", b"same") for ts in (22, 32, 43) if ts > began])
-    await close_and_index(log, of, force=True)
-    assert sql(store, ARRIVALS) == [(ts, heard) for ts, heard in zip((10, 20, 30, 40), expected, strict=True)]
-
-
-async def test_what_was_sent_before_the_end_of_a_gap_was_not_heard_behind_it(log: EventLog, store: str) -> None:
-    of = await experiment(log)
-    speaker, listener = [await log.register(of, role="messager") for _ in range(2)]
-    await log.append(speaker, [sent(ts, b"same") for ts in (10, 20, 30, 40)])
-    heard = [NewEvent("received", ts, "c", b"same") for ts in (11, 31, 42)]
-    gap = NewEvent("gap", 25, None, b"", meta={"reason": "the connection was lost", "since": 15, "until": 25})
-    await log.append(listener, [heard[0], gap, *heard[1:]])
-    await close_and_index(log, of, force=True)
-    rows = sql(store, ARRIVALS)
-    assert rows == [(10, 11), (20, None), (30, 31), (40, 42)]
-
-
 def rows_looked_at(plan: dict[str, Any]) -> float:
     """Return the number of rows that a plan of PostgreSQL has read."""
     passed_over = sum(value for key, value in plan.items() if key.startswith("Rows Removed by"))
@@ -146,7 +91,7 @@ async def test_a_query_over_the_views_looks_at_each_row_once(log: EventLog, stor
         events = [sent(at, b"%d" % at, f"c{at % 7}", from_id=at % 5) for at in range(size)]
         received = [entry._replace(kind="received", ts=entry.ts + 1) for entry in events]
         of = await filled(log, events + received, f"e{size}")
-        await close_and_index(log, of, force=True)
+        await close(log, of, force=True)
         found.append(steps(f"e{size}"))
     assert found[1] < found[0] * 8  # with 2.5 to 4 times the rows in the store; quadratic would be 16 times
 
@@ -182,7 +127,7 @@ def steps_of_sqlite(store: str, query: str) -> int:
 QUERIES = [
     "SELECT from_id, count(*) FROM event_view WHERE exp_id = 'small' AND kind = 'sent' GROUP BY from_id",
     "SELECT * FROM event_view WHERE experiment_id = 1 ORDER BY ts LIMIT 5",
-    "SELECT time, text FROM event_view WHERE exp_id = 'small' AND kind = 'mark'",
+    "SELECT time, meta FROM event_view WHERE exp_id = 'small' AND kind = 'mark'",
 ]
 
 
@@ -209,23 +154,6 @@ async def test_a_query_for_a_small_experiment_does_not_read_those_of_others(log:
             assert after < 20 * 100, query
         else:
             assert after <= before * 1.1 + 100, query
-
-
-async def test_an_import_is_indexed_on_request_and_closing_again_completes_what_a_kill_left_out(
-    log: EventLog, store: str, tmp_path: Path
-) -> None:
-    lines = [{"ts": 1, "channel": "c", "payload": "x"}, {"ts": 2, "kind": "received", "channel": "c", "payload": "x"}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    of = await import_jsonl(log, tmp_path / "a.jsonl", "e1")
-    assert sql(store, "SELECT text, indexed FROM event_view WHERE kind = 'sent'") == [(None, 0)]
-    await index(log, of)
-    assert sql(store, "SELECT text, indexed FROM event_view WHERE kind = 'sent'") == [("x", 1)]
-    tables = ("delivery", "said", "activity", "indexed_recorder", "indexed_experiment")
-    for table in tables:
-        assert sql(store, f"DELETE FROM {table} RETURNING 1")
-    for _ in range(2):
-        await close_and_index(log, of)
-    assert sql(store, "SELECT received_at FROM delivery") == [(2,)]
 
 
 async def test_marks_and_gaps_have_no_channel(log: EventLog, store: str) -> None:

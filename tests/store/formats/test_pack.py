@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from messager_store import EventLog, Experiment, NewEvent
+from messager_store import EventLog, Experiment
 from messager_store.errors import BadFile, ExperimentExists, RecorderExists, StoreError
 from messager_store.experiments.seal import seal_of
 from messager_store.formats import chain_loader
@@ -29,19 +29,19 @@ from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.verify import verify, verify_all
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.queries.index import index
+from messager_store.recording.closing import close
 from tests.store.formats.test_jsonl import everything
 from tests.support import ROOT, Stores, nightly_after, sql, until
-from tests.support.logs import close_and_index, end_all, filled, sent
+from tests.support.logs import end_all, filled, sent
 
-TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "delivery", "redaction")
+TABLES = ("experiment", "tag", "recorder", "name", "batch", "event", "redaction")
 
 
 async def ended(log: EventLog, exp_id: str = "e1") -> Experiment:
     """End the recorders of an experiment, and close it."""
     of = await log.experiment(exp_id)
     await end_all(log)
-    await close_and_index(log, of)
+    await close(log, of)
     return await log.experiment(exp_id)
 
 
@@ -63,7 +63,6 @@ def rows(store: str) -> dict[str, list[Any]]:
         "attributes, payload FROM event e "
         "LEFT JOIN name c ON c.id = channel_id LEFT JOIN name f ON f.id = from_id LEFT JOIN name t ON t.id = to_id "
         "ORDER BY 1, 2",
-        "delivery": f"SELECT {ordinal('event_id')}, event_id & 1099511627775, received_at FROM delivery ORDER BY 1, 2",
         "redaction": f"SELECT {', '.join(layout.REDACTION)} FROM redaction ORDER BY at",
     }
     return {table: sql(store, query) for table, query in queries.items()}
@@ -155,14 +154,6 @@ async def test_a_gathered_experiment_can_be_packed_and_its_recorders_are_not_gat
     assert [isinstance(done, GatheredExperiment) async for done in gather(other, [part])] == [True]
     assert [entry.ts async for entry in other.read("e1")] == [1, 2, 3]
     assert (await verify(other, await other.experiment("e1"))).problems == []
-
-
-async def test_deliveries_can_be_worked_out_again(log: EventLog, store: str, other: EventLog, tmp_path: Path) -> None:
-    await filled(log, [sent(5, b"hi"), NewEvent("received", 9, "c", b"hi"), sent(10, b"lost")])
-    await ended(log)
-    await pack(log, "e1", tmp_path / "a.pack")
-    await index(other, await unpack(other, tmp_path / "a.pack"))
-    assert rows(other.location)["delivery"] == rows(store)["delivery"] == [(1, 2, 9)]
 
 
 async def test_an_empty_experiment_can_be_packed(log: EventLog, other: EventLog, tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from messager_store.formats import csv as csv_format
 from messager_store.formats import parquet
 from messager_store.formats.parquet import NONE, write, write_parts
 from messager_store.formats.sharing import sharing
-from messager_store.projection import tables
+from messager_store.projection import query
 from messager_store.projection.tables import table
-from messager_store.queries.index import index
 from tests.store.projection.test_tables import hostile
 from tests.support import messager
 from tests.support.logs import filled, sent
@@ -58,7 +57,7 @@ async def test_a_file_has_the_rows_of_the_table(log: EventLog, tmp_path: Path) -
 async def test_a_file_is_written_in_groups_of_rows(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int], groups: list[int]
 ) -> None:
-    monkeypatch.setattr(tables, "BATCH", 7)
+    monkeypatch.setattr(query, "BATCH", 7)
     for name, value in limit.items():
         monkeypatch.setattr(parquet, name, value)
     await filled(log, [sent(at) for at in range(70)])
@@ -172,7 +171,6 @@ async def test_nothing_is_left_of_an_export_that_fails(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await phased(log)
-    await index(log, await log.experiment("e1"))
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / "x.parquet").write_text("before")

@@ -20,7 +20,6 @@ from messager_store.log.messages import message_count, message_pages, sources
 from messager_store.log.selection import Selection
 from messager_store.log.span import Span
 from messager_store.queries.comparison.compare import compare
-from messager_store.queries.index import index
 from tests.support import nightly_after, sql
 from tests.support.logs import filled, sent
 
@@ -184,7 +183,6 @@ async def test_an_index_changes_no_choice_and_events_behind_it_are_seen(log: Eve
     sessions, expected = SCENARIOS[name]
     of = await recorded(log, *sessions)
     unrecorded = (await sources(log, of, counted=True)).unrecorded_senders
-    await index(log, of)
     assert await payloads(log, of) == expected
     assert (await sources(log, of, counted=True)).unrecorded_senders == unrecorded
     channels = ("nobody else heard this", "nor this")
@@ -193,12 +191,9 @@ async def test_an_index_changes_no_choice_and_events_behind_it_are_seen(log: Eve
     assert await payloads(log, of) == [*expected, *channels]
 
 
-@pytest.mark.parametrize("indexed", [False, True])
-async def test_no_reception_replaces_a_redacted_sending(log: EventLog, indexed: bool) -> None:
+async def test_no_reception_replaces_a_redacted_sending(log: EventLog) -> None:
     told = said(1, "")._replace(flags=REDACTED)
     of = await recorded(log, inside(0, 10, told), tap(0, 10, heard(1.1, "secret"), heard(2, "b", "c2")))
-    if indexed:
-        await index(log, of)
     assert await payloads(log, of) == ["b"]
 
 
@@ -223,7 +218,6 @@ async def test_equal_payloads_are_matched_from_where_their_channel_was_silent(
         inside(0, 499, *other),
         tap(0, 550, *hearings, heard(520, "late")),
     )
-    await index(log, of)
     assert len(await payloads(log, of)) == 2 * length + len(other) + 1
 
 

@@ -23,7 +23,6 @@ from messager_store.log.narrowing import Piece, narrowed
 from messager_store.log.not_json import NotJson
 from messager_store.log.selection import Selection
 from messager_store.log.span import Span
-from messager_store.queries.index import index
 from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, listed, sent
 
@@ -54,12 +53,7 @@ async def found(log: EventLog, of: Experiment, **filters: Any) -> list[int]:
     return [entry.ts // S async for entry in log.read(of, **filters)]
 
 
-@pytest.mark.parametrize("indexed", [False, True])
-async def test_what_was_said_is_found_in_any_script_case_and_width(
-    log: EventLog, talk: Experiment, indexed: bool
-) -> None:
-    if indexed:
-        await index(log, talk)
+async def test_what_was_said_is_found_in_any_script_case_and_width(log: EventLog, talk: Experiment) -> None:
     for filters, times in [
         ({"grep": "fire"}, [1, 4, 7]),
         ({"grep": "占い"}, [2]),
@@ -73,21 +67,6 @@ async def test_what_was_said_is_found_in_any_script_case_and_width(
         ({"grep": "fire", "since": "2s", "until": "7s"}, [4]),
     ]:
         assert await found(log, talk, **filters) == times
-
-
-@pytest.mark.sqlite
-async def test_an_indexed_search_reads_only_the_events_that_may_match(
-    log: EventLog, talk: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await index(log, talk)
-    asked: list[str] = []
-    takes = Selection(grep="fire").content
-    assert takes is not None
-    monkeypatch.setattr(
-        "messager_store.log.content.ContentFilter._takes_text", lambda self, entry: asked.append(entry.text) or True
-    )
-    assert await found(log, talk, grep="fire") == [1, 4, 7]
-    assert len(asked) == 3
 
 
 @pytest.mark.sqlite
@@ -139,14 +118,9 @@ async def test_payloads_that_are_not_json_are_left_out_and_counted(log: EventLog
 NO_JSON = [("a", b'{"n": 1}'), ("b", b"x"), ("a", b"n=1"), ("b", b'{"n": 1}'), ("a", b"y"), ("b", b"n=1")]
 
 
-@pytest.mark.parametrize("indexed", [False, True])
-async def test_a_payload_that_is_not_json_counts_once_in_a_read_and_anew_in_the_next(
-    log: EventLog, indexed: bool
-) -> None:
+async def test_a_payload_that_is_not_json_counts_once_in_a_read_and_anew_in_the_next(log: EventLog) -> None:
     messages = [sent(at * S, payload, channel, from_id=1) for at, (channel, payload) in enumerate(NO_JSON)]
     of = await filled(log, messages)
-    if indexed:
-        await index(log, of)
     for filters, number in [
         ({}, 4),
         ({"last_per": "channel"}, 4),

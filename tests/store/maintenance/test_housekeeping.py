@@ -27,13 +27,12 @@ from messager_store.maintenance.removal import remove, sweep_unfinished
 from messager_store.maintenance.retention import outdated, usage_of
 from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify_all
-from messager_store.queries.index import index
+from messager_store.recording.closing import close
 from messager_store.recording.recorder import IfExists
 from messager_store.recording.repair import repair
 from messager_store.recording.spool import Spool
 from tests import support
-from tests.store.privacy.test_redaction import on_disk
-from tests.support.logs import close_and_index, filled, sent
+from tests.support.logs import filled, sent
 from tests.support.outages import locked
 
 DAY = 86_400_000_000_000
@@ -47,7 +46,7 @@ async def sql(log: EventLog, statement: str) -> None:
 async def over(log: EventLog, exp_id: str, events: int = 3, size: int = 10) -> Experiment:
     """Closed experiment."""
     of = await filled(log, [sent(at, b"x" * size) for at in range(events)], exp_id)
-    await close_and_index(log, of, force=True)
+    await close(log, of, force=True)
     return await log.experiment(exp_id)
 
 
@@ -93,7 +92,7 @@ async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, 
     if change == "tagged":
         await log.tag(of, ["paper"], [])
     elif change == "closed":
-        await close_and_index(log, of)
+        await close(log, of)
     else:
         await log.touch(await log.register(of, role="tap"), ended_at=9)
     looked_at = replace(of, recorders=1)
@@ -105,7 +104,7 @@ async def test_what_was_changed_since_it_was_looked_at_is_spared(log: EventLog, 
 
 async def test_what_was_closed_since_it_was_looked_at_is_removed_all_the_same(log: EventLog) -> None:
     of = await filled(log, [sent(1)])
-    await close_and_index(log, of, force=True)
+    await close(log, of, force=True)
     assert of.status == "open" and await remove(log, of)
     assert await log.experiments() == []
 
@@ -197,19 +196,6 @@ async def test_compacting_gives_back_what_was_freed_and_clears_away_what_was_lef
         assert after == await log.database.dialect.bytes_on_disk(connection)
         assert not await log.database.dialect.slack(connection)
     assert [verdict.ok async for verdict in verify_all(log)] == [True]
-
-
-async def test_removing_and_compacting_leave_no_byte_of_indexed_text(log: EventLog, store: str) -> None:
-    of = await filled(log, [sent(at, b'{"message": "SECRET No. %d"}' % at) for at in range(500)])
-    other = await filled(log, [sent(1, b'{"message": "kept"}')], "e2")
-    for each in (of, other):
-        await index(log, each)
-    assert all(text in on_disk(store) for text in (b"SECRET No. 7", b"secret no. 7"))
-    await remove(log, of)
-    await compact(log)
-    assert b"secret no." not in on_disk(store).lower()
-    for table in ("said", "activity", "indexed_recorder", "indexed_experiment"):
-        assert support.sql(store, f"SELECT count(*) FROM {table}") == [(1,)], table
 
 
 async def test_compacting_waits_for_nobody_for_ever(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +293,7 @@ async def spooled(log: EventLog, exp_id: str = "e1") -> Path:
 async def test_a_spool_that_the_store_takes_no_more_is_to_be_deleted_and_not_drained(log: EventLog) -> None:
     path = await spooled(log)
     of = await log.experiment("e1")
-    await close_and_index(log, of, force=True)
+    await close(log, of, force=True)
     ((what, remedy), *_) = await problems(log)
     assert "2 events of e1 wait in" in what and str(path) in what and "closed" in what
     assert remedy == "to discard the events, delete the file"
@@ -321,7 +307,7 @@ async def test_an_experiment_is_told_with_the_spool_that_waits_for_it(log: Event
     path = await spooled(log)
     (held,) = await usage_of(log, [await log.experiment("e1")])
     assert held.spool == str(path)
-    await close_and_index(log, held.experiment, force=True)
+    await close(log, held.experiment, force=True)
     (held,) = await usage_of(log, [await log.experiment("e1")])
     assert held.spool is None, "a closed one takes no more"
 

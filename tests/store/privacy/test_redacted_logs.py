@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from messager import MemoryBroker
-from messager_store import EventLog, NewEvent
+from messager_store import EventLog
 from messager_store.errors import DamagedStore, RecorderFenced, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.status import status
@@ -170,17 +170,6 @@ async def test_a_comparison_takes_what_was_redacted_for_the_same_and_says_so(log
     await redact(log, "e1", WHERE, who="me", why="x")
     result = await compare(log, "e1", "copy")
     assert (result.equal, result.redacted) == (True, 2)
-
-
-async def test_what_is_redacted_before_closing_is_not_matched_with_each_other(log: EventLog) -> None:
-    of = await experiment(log)
-    writer = await log.register(of, role="messager")
-    await log.append(writer, [sent(1, b"a"), NewEvent("received", 2, "c", b"b")])
-    await log.touch(writer, ended_at=1)
-    await redact(log, "e1", RedactionFilter(channels=("c",)), who="me", why="x")
-    await close(log, of)
-    async with log.database.reading() as connection:
-        assert (await connection.exec_driver_sql("SELECT count(*) FROM delivery")).scalar_one() == 0
 
 
 KILLED = """

@@ -18,12 +18,10 @@ from messager_store.db.codes import SEQ_BITS
 from messager_store.errors import ExperimentBusy, ScrubUnfinished, StoreError
 from messager_store.formats.jsonl import export_jsonl
 from messager_store.formats.pack import pack
-from messager_store.log.text import normalised
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter, find
 from messager_store.privacy.scrubbing import scrub
-from messager_store.queries.index import index
 from messager_store.recording.closing import close
 from messager_store.testing import transaction
 from tests.support import nightly_after, sql
@@ -101,7 +99,6 @@ async def test_the_reason_for_which_an_interceptor_blocked_a_message_goes_with_i
     await log.append(writer, [NewEvent("gap", 300, None, b"", meta={"reason": "outage", "since": 1, "until": 2})])
     await log.touch(writer, ended_at=1)
     await close(log, of)
-    await index(log, of)
     assert SECRET in on_disk(store)
     await redact(log, "e1", RedactionFilter(since=(0,)), who="me", why="asked to")
     await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
@@ -110,26 +107,6 @@ async def test_the_reason_for_which_an_interceptor_blocked_a_message_goes_with_i
     assert [SECRET in copy for copy in (on_disk(store), *copies)] == [False] * 3
     *_, gap = await listed(log.read("e1"))
     assert gap.meta is not None and gap.meta["reason"] == "outage"
-
-
-@pytest.mark.parametrize("lines", ["A secret of %d", "NO\u00cbL, secret of %d"])
-async def test_indexed_text_leaves_no_byte(log: EventLog, store: str, lines: str) -> None:
-    """Decoded and normalised text are copies of the payload that do not hold its bytes."""
-    of = await experiment(log)
-    writer = await log.register(of, role="messager")
-    payloads = [json.dumps({"content": json.dumps({"message": lines % at})}).encode() for at in range(400)]
-    await log.append(writer, [sent(at, payload, from_id=at % 2) for at, payload in enumerate(payloads)])
-    await log.append(writer, [NewEvent("mark", 500, None, b"", meta={"name": "t", "fields": {"n": lines % 401}})])
-    await log.touch(writer, ended_at=1)
-    await index(log, of)
-    decoded = [(lines % at).encode() for at in (1, 401)] + [normalised(lines % at).encode() for at in (1, 401)]
-    assert all(text in on_disk(store) for text in decoded)
-    await redact(log, "e1", RedactionFilter(matches=("secret",)), who="me", why="asked to")
-    for _ in range(2):
-        left = on_disk(store)
-        assert [text for text in (b"secret", *decoded) if text in left] == []
-        await index(log, of)
-    assert sql(store, "SELECT count(*), count(text), count(folded) FROM said") == [(401, 0, 0)]
 
 
 @pytest.mark.sqlite  # about its pages; a server writes its tables anew whatever they hold

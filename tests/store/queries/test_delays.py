@@ -290,17 +290,6 @@ async def test_an_unknown_grouping_and_filters_without_a_meaning_are_refused(log
     assert (await delays(log, of)).total is None
 
 
-async def test_an_experiment_that_cannot_be_indexed_says_that_its_delays_are_incomplete(
-    log: EventLog, town: Experiment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def refused(*_: Any, **__: Any) -> bool:
-        raise StoreError("attempt to write a readonly database")
-
-    monkeypatch.setattr("messager_store.queries.index.index", refused)
-    assert not (await delays(log, town)).complete
-    assert "could not be indexed" in caplog.text
-
-
 async def test_a_notebook_shows_the_same_notes_as_the_command(log: EventLog, town: Experiment) -> None:
     found = await delays(log, town)
     assert repr(found) == f"<Delays by pair: {len(found.rows)} rows, {found.total and found.total.number} deliveries>"

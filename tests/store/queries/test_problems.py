@@ -82,7 +82,7 @@ async def test_the_problems_of_the_town_are_those_that_its_raw_events_show(log: 
     wanted = await expected_of(log, town)
     assert found.counts == wanted
     assert wanted.keys() >= {"never arrived", "arrived twice", "late", "blocked", "failed", "gap"}
-    assert found and found.complete and found.examined and not found.notes
+    assert found and found.examined and not found.notes
     numbers = [f"{sum(reasons.values())} {kind}" for kind, reasons in found.counts.items()]
     assert repr(found) == f"<Problems: {', '.join(numbers)}>"
     assert Counter(one.kind for one in found.details) == {kind: found.number(kind) for kind in found.counts}
@@ -141,23 +141,6 @@ async def test_each_problem_is_passed_on_although_the_result_holds_only_the_firs
     assert found.counts == wanted.counts
     assert sorted(map(repr, each)) == sorted(map(repr, wanted.details))
     assert all(number <= 2 for number in Counter(one.kind for one in found.details).values())
-
-
-async def test_without_an_index_arrivals_are_said_to_be_unknown(
-    log: EventLog, town: Experiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    everything = (await problems(log, town)).counts
-
-    async def refused(*_: Any, **__: Any) -> None:
-        raise StoreError("attempt to write a readonly database")
-
-    monkeypatch.setattr("messager_store.queries.index.index", refused)
-    found = await problems(log, town)
-    assert found.counts == {
-        kind: everything[kind] for kind in ("blocked", "failed", "gap", "unclean end") if kind in everything
-    }
-    assert not found.complete and not found.examined
-    assert found.notes == ("arrivals are not examined: the experiment could not be indexed",)
 
 
 # Random listeners

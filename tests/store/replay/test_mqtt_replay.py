@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from messager import MemoryBroker, Messager, MessageRecord, RedisBroker
 from messager.brokers import Broker, MqttBroker
@@ -19,8 +18,8 @@ from messager_store import EventLog, Recorder, Replay
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.log.selection import Selection
+from messager_store.projection.tables import table
 from messager_store.queries.comparison.compare import compare
-from messager_store.queries.index import index
 from messager_store.recording.tap import Tap
 from messager_store.replay import ChannelMap
 from tests.support import MESSAGER, Proxy, messager, until
@@ -327,10 +326,8 @@ async def test_a_retained_copy_is_no_delivery_of_what_was_sent(log: EventLog) ->
         recorder.after(MessageRecord("sent", now, "c", b"x"))
         recorder.after(MessageRecord("received", now + 1_000, "c", b"x", meta={"retained": True}))
         recorder.after(MessageRecord("received", now + 2_000, "c", b"x"))
-    await index(log, await log.experiment("e1"))
-    async with log.database.reading() as connection:
-        rows = (await connection.execute(text("SELECT received_at FROM delivery"))).scalars().all()
-    assert rows == [now + 2_000]
+    [row] = (await table(log, await log.experiment("e1"))).to_pylist()
+    assert (row["copies"], row["received_at"].microsecond) == (1, (now + 2_000) // 1000 % 1_000_000)
 
 
 async def test_a_replay_into_what_is_recorded_by_a_filter_is_refused(mqtt_broker: MqttBroker, log: EventLog) -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from messager_store import Event, EventLog
-from messager_store.log.messages import selected_pages
 from messager_store.log.names import agent_value, name_text
 from messager_store.log.selection import Selection
 from messager_store.log.text import storable
-from messager_store.queries.index import index_or_warn
+from messager_store.projection.query import projected
+from messager_store.projection.reading import Reading
+from messager_store.projection.selecting import Rows
 from messager_store.view.columns import MAX_PAYLOAD, MAX_TEXT, PAYLOAD_CUT, TEXT_CUT, Names, chunks, receptions_of
 from tests.store.view.hostile import hostile, hostile_times
 from tests.support import programs
@@ -55,14 +56,13 @@ async def test_the_page_reads_every_field_of_every_message_as_it_was_recorded(lo
     await hostile_times(log)
     for exp_id in ("hostile", "hostile-times", "hostile-span"):
         of = await log.experiment(exp_id)
-        await index_or_warn(log, of)
         files = []
         async for _, chunk in chunks(log, of, Selection(), Names(), rows=100):
             files.append(tmp_path / f"{exp_id}-{len(files)}")
             files[-1].write_bytes(chunk)
-        every = Selection({"sent", "received", "blocked", "failed"})
-        pages = selected_pages(log, of, every, messages=True)
-        wanted = [entry async for page in pages for entry in page]
-        expected = [as_page(*each) for each in zip(wanted, await receptions_of(log, of, wanted), strict=True)]
+        async with projected(log, of) as here:
+            pages = Reading(log, of, here, Selection(), Rows.SHOWN).events()
+            wanted = [entry async for page in pages for entry in page]
+            expected = [as_page(*each) for each in zip(wanted, await receptions_of(here, wanted), strict=True)]
         for found, should in zip(read_by_page(files), expected, strict=True):
             assert found == should

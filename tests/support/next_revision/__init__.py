@@ -21,7 +21,6 @@ from messager_store.db import migrations
 from messager_store.db.database import Database
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.queries.index import index
 
 FIRST, NEXT = "0001", "0002"
 
@@ -88,7 +87,6 @@ async def fill(store: str) -> None:
                 await log.append(writer, entries, unacknowledged_ns=number)
             await log.touch(writer, ended_at=9)
         await redact(log, of, RedactionFilter(contains=("3",)), who="me", why="asked to")
-        await index(log, of)
         await log.create_experiment("f1", parent="p1")
 
 

@@ -15,6 +15,7 @@ from messager_store import EventLog
 from messager_store.formats import chain_loader
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify_all
+from messager_store.projection.tables import table
 from messager_store.recording.closing import close
 from tests.support import Stores, sql
 from tests.support.parts import (
@@ -50,12 +51,9 @@ def before_commits(log: EventLog, act: Callable[[], Awaitable[None]]) -> Iterato
 
 
 async def arrivals(log: EventLog) -> list[Any]:
-    """Return the payload and the time of arrival of every delivered message."""
-    async with log.database.reading() as connection:
-        found = await connection.exec_driver_sql(
-            "SELECT e.payload, d.received_at FROM delivery d JOIN event e ON e.id = d.sending_id"
-        )
-        return sorted(tuple(row) for row in found)
+    """Return the payload of every message, and how many received it."""
+    rows = (await table(log, await log.experiment("e1"))).to_pylist()
+    return sorted((row["payload"], row["copies"]) for row in rows)
 
 
 async def test_a_gather_that_ends_anywhere_is_completed_by_the_next_one(

@@ -21,7 +21,6 @@ from tests.support.parts import (
     content,
     gathered,
     head,
-    log_rows,
     problems,
     recorded,
     recorder_of,
@@ -219,7 +218,7 @@ async def test_only_confirmed_batches_open_what_is_closed(
 ) -> None:
     of = await recorded(parts[0], 1)
     await gathered(log, urls[0])
-    before = log_rows(store)
+    before = rows(store)
     sql(urls[0], "UPDATE experiment SET status = 'open', closed_at = NULL")
     [row] = await parts[0].recorders(of)
     if "= 1" in change:
@@ -230,7 +229,7 @@ async def test_only_confirmed_batches_open_what_is_closed(
     done = await gathered(log, urls[0])
     assert done.parts[0].recorders[0].damage is not None
     assert (done.status, await problems(log)) == (kept, [])
-    assert (log_rows(store) == before) == (kept == "closed")
+    assert (rows(store) == before) == (kept == "closed")
     assert [row.state for row in await log.recorders()] == ["ended" if kept == "closed" else "incomplete"]
 
 

@@ -22,11 +22,11 @@ from tests.support.parts import (
     erased,
     gathered,
     head,
-    log_rows,
     problems,
     recorded,
     recorder_of,
     refused,
+    rows,
 )
 
 
@@ -158,12 +158,12 @@ async def test_what_was_redacted_since_is_not_brought_back(
     await recorded(parts[1], 2)
     await gathered(log, *urls)
     await erased(log, "1.1.1")
-    before = log_rows(store)
+    before = rows(store)
     [reason] = await refused(log, *urls)
     assert "differs at seq 12" in reason and "messager rm" in reason
-    assert log_rows(store) == before
+    assert rows(store) == before
     await erased(parts[1], "2.0.1")
-    assert len(await refused(log, *urls)) == 2 and log_rows(store) == before
+    assert len(await refused(log, *urls)) == 2 and rows(store) == before
     await remove(log, await log.experiment("e1"))
     assert await refused(log, *urls) == []
     assert await problems(log) == []

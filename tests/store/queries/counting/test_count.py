@@ -1,24 +1,18 @@
-"""Counts: the groups of each dimension, their order, and from where they are computed."""
+"""Counts: the groups of each dimension, and their order."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from importlib import import_module
 from typing import Any
 
 import pytest
 
-from messager_store import Counts, Event, EventLog, Experiment, NewEvent, Selection, StoreError, count, redact
-from messager_store.db import derived
-from messager_store.log import activity_summary
+from messager_store import Counts, EventLog, Experiment, NewEvent, Selection, StoreError, count, redact
 from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.queries.counting import activity_sums
 from messager_store.queries.counting.timeline import Stretch
-from messager_store.queries.index import index
-from tests.support import nightly_after, sql
+from tests.support import nightly_after
 from tests.support.logs import filled, sent
 
 SECOND, MINUTE = 1_000_000_000, 60_000_000_000
@@ -38,9 +32,10 @@ def rows(counts: Counts) -> list[Any]:
 
 
 async def society(log: EventLog) -> Experiment:
-    """Create a speaker and a listener that hears everything twice."""
+    """Create a speaker and a listener that hears everything twice, by two patterns."""
     of = await log.create_experiment("e1")
-    speaker, listener = [await log.register(of, role="messager", row={"started_at": BEGAN}) for _ in range(2)]
+    speaker = await log.register(of, role="messager", row={"started_at": BEGAN})
+    listener = await log.register(of, role="tap", patterns=["*", "[eo]*"], row={"started_at": BEGAN})
     messages = [told(at, at % 3, (at + 1) % 3, b"%d" % at, "odd" if at % 2 else "even") for at in range(120)]
     await log.append(speaker, messages)
     heard = [entry._replace(kind="received", ts=entry.ts + delay) for entry in messages for delay in (1, 2)]
@@ -48,30 +43,6 @@ async def society(log: EventLog) -> Experiment:
     for writer in (speaker, listener):
         await log.touch(writer, heartbeat_at=BEGAN + 200 * SECOND, ended_at=BEGAN + 200 * SECOND)
     return of
-
-
-@pytest.mark.parametrize("large", [0.0, 2.0])
-async def test_a_part_of_the_table_is_summed_right_with_the_index_and_without(
-    log: EventLog, large: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await filled(log, [told(at, 7, 8, channel="even") for at in range(90)], "other")
-    of = await society(log)
-    await index(log, of)
-    monkeypatch.setattr(activity_summary, "LARGE", large)
-    monkeypatch.setattr(activity_sums, "pages", None)  # events are not read
-    assert rows(await count(log, of, "channel")) == [("even", 60), ("odd", 60)]
-    assert rows(await count(log, of, "minute")) == [(BEGAN, 60), (BEGAN + MINUTE, 60)]
-    found = await activity_summary.summary(log.database, of, {}, counted=True)
-    assert found is not None and sum(events for *_, events in found.counts) == 360
-
-
-async def test_a_sum_over_most_of_the_table_does_not_use_the_index_and_one_over_a_small_part_does(
-    log: EventLog,
-) -> None:
-    of = await society(log)
-    async with log.database.reading() as connection:
-        whole, part = [await activity_summary.rows_to_sum(connection, of, share) for share in (1.0, 0.01)]
-    assert "+activity.recorder_id" in str(whole) and "+" not in str(part)
 
 
 async def test_each_message_counts_once_and_each_event_if_these_are_asked_for(log: EventLog) -> None:
@@ -189,62 +160,6 @@ async def test_a_gap_that_is_no_duration_is_refused(log: EventLog) -> None:
     of = await filled(log, [told(0)])
     with pytest.raises(StoreError, match="max_gap"):
         await count(log, of, "minute", max_gap="soon")
-
-
-async def test_pairs_channels_and_minutes_are_counted_without_reading_events(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    of = await society(log)
-    read: list[Event] = []
-    for module, name in (("count", "selected_pages"), ("activity_sums", "message_pages"), ("activity_sums", "pages")):
-        path = f"messager_store.queries.counting.{module}.{name}"
-        monkeypatch.setattr(path, noting(getattr(import_module(path.rpartition(".")[0]), name), read))
-    assert rows(await count(log, of, order="name")) == [(0, 1, 40), (1, 2, 40), (2, 0, 40)]
-    later = Selection(channels="odd", since=BEGAN + MINUTE)
-    assert rows(await count(log, of, ("channel", "minute"), later)) == [("odd", BEGAN + MINUTE, 30)]
-    assert not read
-    await count(log, of, ("channel", "10s"))
-    assert len(read) == 120
-
-
-def noting(reading: Callable[..., AsyncIterator[list[Event]]], read: list[Event]) -> Any:
-    """Return a function that reads pages as another one does, and adds their events to a list."""
-
-    async def pages(*arguments: Any, **options: Any) -> AsyncIterator[list[Event]]:
-        async for page in reading(*arguments, **options):
-            read.extend(page)
-            yield page
-
-    return pages
-
-
-async def test_events_that_came_after_the_index_are_counted(log: EventLog) -> None:
-    of = await society(log)
-    await index(log, of)
-    await log.append(await log.register(of, role="messager"), [told(130, "new", "new")])
-    assert rows(await count(log, of, "from"))[-1] == ("new", 1)
-
-
-async def test_what_cannot_be_indexed_is_read(log: EventLog, store: str, caplog: pytest.LogCaptureFixture) -> None:
-    of = await society(log)
-    sql(store, "ALTER TABLE said RENAME TO elsewhere")
-    assert rows(await count(log, of, "channel")) == [("even", 60), ("odd", 60)]
-    assert "e1 could not be indexed" in caplog.text
-
-
-async def test_a_redaction_meanwhile_is_noticed(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    of = await society(log)
-    original = activity_sums.index_or_warn
-
-    async def then_cleared(*arguments: Any, **options: Any) -> bool:
-        done = await original(*arguments, **options)
-        async with log.database.writing() as connection:
-            await derived.clear(connection, of.id, [row.id for row in await log.recorders(of)])
-        return done
-
-    monkeypatch.setattr(activity_sums, "index_or_warn", then_cleared)
-    assert rows(await count(log, of, "channel")) == [("even", 60), ("odd", 60)]
-    assert rows(await count(log, of, "kind", events=True)) == [("received", 240), ("sent", 120)]
 
 
 async def test_redacted_messages_do_not_count_but_redacted_events_do(log: EventLog) -> None:

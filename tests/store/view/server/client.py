@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from messager_store.view.server.access import Access
 from messager_store.view.server.app import application
 from messager_store.view.server.comparing import compare_route
-from messager_store.view.server.examiner import Examiner, indexed_by
+from messager_store.view.server.questions import Questions
 from messager_store.view.server.replaying import Replaying
 from messager_store.view.server.served_store import ServedStore
 from messager_store.view.server.serving import listening, serve
@@ -152,13 +152,13 @@ async def viewing(
     """Serve the pages of a store, with replays if there is a broker; the client has access."""
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
-        examiner = await stack.enter_async_context(Examiner(str(store)))
-        opened = await stack.enter_async_context(ServedStore(str(store), indexed_by(examiner)))
+        questions = await stack.enter_async_context(Questions(str(store)))
+        opened = await stack.enter_async_context(ServedStore(str(store)))
         more: dict[str, Any] = {"more": [compare_route(opened)]}
         if broker is not None:
             bar = await stack.enter_async_context(Replaying(str(store), broker, stop, **replaying))
             more = {"replay": bar.head, "more": [*bar.routes(), *more["more"]]}
-        app = application(opened, examiner, stop, **more)
+        app = application(opened, questions, stop, **more)
         client, access = await stack.enter_async_context(served(app, f"/{query}", stop))
         assert (await client.enter(access.entry())).status == 200
         yield client

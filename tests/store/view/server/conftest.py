@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from messager_store.experiments import records
-from messager_store.view.server import examiner
+from messager_store.view.server import questions
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers wait until the experiment is indexed, however busy the machine is."""
-    monkeypatch.setattr(examiner, "PATIENCE_S", 60)
+    monkeypatch.setattr(questions, "PATIENCE_S", 60)
 
 
 @pytest.fixture(autouse=True)

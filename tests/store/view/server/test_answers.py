@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
 
 from messager_store import EventLog, NewEvent
-from messager_store.log import reading
-from messager_store.log.event import Cursor
-from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Selection
 from messager_store.queries.counting.count import count
 from messager_store.recording.closing import close
 from messager_store.view.page import script
-from messager_store.view.server import app, counts, examiner, paging
+from messager_store.view.server import app, questions
 from tests.store.view.server.client import Chunk, Client, decoded, viewing
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
 from tests.support.logs import filled, sent
@@ -51,9 +51,8 @@ async def test_pages_in_both_directions_have_every_message_once(log: EventLog, s
     events += [NewEvent("blocked", 30, "c0", b"no"), NewEvent("received", 31, "c0", b"copy")]
     of = await filled(log, events)
     await log.append(await log.register(of, role="tap"), [NewEvent("received", 5, "tapped", b"heard")])
-    pages = selected_pages(log, of, Selection(["sent", "blocked", "received"]), messages=True)
-    expected = [tuple(entry.cursor) async for page in pages for entry in page]
-    assert len(expected) == 62
+    expected = [tuple(entry.cursor) async for entry in log.read(of)]
+    assert len(expected) == 63  # nobody recorded the senders of what was received
     async with viewing(store) as client:
         for direction in ("after", "before"):
             assert await _in_pages(client, direction, limit=7) == expected
@@ -225,104 +224,33 @@ async def test_the_kinds_of_a_filter_decide_what_counts(log: EventLog, store: st
             assert sum(one["count"] for one in pairs) == expected, kinds
 
 
-async def test_a_large_experiment_is_counted_once_from_when_its_page_is_opened(
+async def test_counts_wait_for_the_projection_and_say_so(
     log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await _society(log)
-    asked: list[str] = []
-    begun = asyncio.Event()
-    original = counts.activity
+    goes_on = threading.Event()
+    original = questions.projected
 
-    async def counted(run: Any, selection: Any, buckets: Any, by: str) -> Any:
-        asked.append(by)
-        if len(asked) == 2:
-            begun.set()
-        return await original(run, selection, buckets, by)
-
-    monkeypatch.setattr(counts, "activity", counted)
-    monkeypatch.setattr(counts, "COUNTED", 100)
-    async with viewing(store) as client:
-        assert (await client.get("/?exp=e1")).status == 200
-        await asyncio.wait_for(begun.wait(), 60)
-        for buckets in (390, 400, 410):  # pages of different widths
-            for by in ("all", "from"):
-                query = f"since=-9&until={101 * MINUTE}&buckets={buckets}&by={by}"
-                found = (await client.get(f"/api/run/e1/activity?{query}")).json
-                assert found["total"] == sum(sum(one["counts"]) for one in found["series"]) == 700
-        assert asked == ["all", "from"]
-        assert (await client.get(f"/api/run/e1/activity?since=0&until={101 * MINUTE}&agent=1")).json["total"] < 700
-        assert asked == ["all", "from", "channel"]
-
-
-async def test_a_page_of_few_messages_has_those_that_are_found_soon(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(paging, "ENOUGH_S", 0)
-    monkeypatch.setattr(reading, "FIRST", 2)
-    await filled(log, [sent(number, b"%d" % number, from_id=number % 7, to_id=number % 5) for number in range(150)])
-    async with viewing(store) as client:
-        for query, expected in (({"agent": ["3"]}, 46), ({"between": ["3", "4"]}, 8), ({"q": "149"}, 1)):
-            assert 0 < len((await _messages(client, **query)).cursors) < 8
-            for direction in ("after", "before"):
-                found = await _in_pages(client, direction, **query)
-                assert len(found) == len(set(found)) == expected, (query, direction)
-        assert len((await _messages(client)).cursors) == 150
-
-
-async def test_a_filter_reads_only_the_minutes_in_which_its_names_occur(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rare = [sent(minute * MINUTE + 5, b"rare", "rare", from_id=9, to_id=8) for minute in (3, 5)]
-    usual = [sent(minute * MINUTE, b"usual", from_id=9, to_id=7) for minute in range(10)]
-    await filled(log, [*usual, *rare, sent(2**63 - 1, b"end", from_id="last")])
-    spans = []
-    original = paging.message_pages
-
-    def read(log: EventLog, of: Any, selection: Any, span: Any, **how: Any) -> Any:
-        spans.append((span.start, span.end))
-        return original(log, of, selection, span, **how)
-
-    monkeypatch.setattr(paging, "message_pages", read)
-    async with viewing(store) as client:
-        while (await client.get("/api/run/e1/pairs")).status != 200:
-            pass  # it is indexed then
-        found = (Cursor(3 * MINUTE, 0, 0), Cursor(6 * MINUTE, 0, 0))
-        for query, expected, within in (
-            ({"channel": "rare"}, 2, found),
-            ({"between": ["9", "8"]}, 2, found),
-            ({"channel": "rare", "since": 4 * MINUTE}, 1, (Cursor(4 * MINUTE, 0, 0), found[1])),
-            ({"channel": "rare", "until": 4 * MINUTE}, 1, (found[0], Cursor(4 * MINUTE, 0, 0))),
-            ({"between": ["7", "8"]}, 0, (Cursor(0, 0, 0), Cursor(0, 0, 0))),
-            ({"agent": ['"last"']}, 1, None),
-        ):
-            spans.clear()
-            assert len((await _messages(client, **query)).cursors) == expected, query
-            assert within is None or spans == [within], query
-        await log.append(await log.register(await log.experiment("e1"), role="tap"), [sent(7 * MINUTE, b"new", "rare")])
-        assert len((await _messages(client, channel="rare")).cursors) == 3
-
-
-async def test_counts_wait_for_the_indexing_and_say_so(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    goes_on = asyncio.Event()
-
-    async def slow(log: EventLog, of: Any, *, progress: Any) -> bool:
+    @asynccontextmanager
+    async def slow(log: EventLog, of: Any, progress: Any) -> AsyncIterator[Any]:
         progress(3, 10)
-        await goes_on.wait()
-        return True
+        await asyncio.to_thread(goes_on.wait)
+        async with original(log, of, progress) as here:
+            yield here
 
     await filled(log, [sent(1)])
-    monkeypatch.setattr(examiner, "index_or_warn", slow)
-    monkeypatch.setattr(examiner, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(questions, "projected", slow)
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.01)
     async with viewing(store) as client:
-        assert (await client.get("/api/run/e1/head")).json["indexing"] == [3, 10]
+        head = (await client.get("/api/run/e1/head")).json
+        assert (head["indexing"], head["messages"]) == ([3, 10], None)
         for path in ("activity?since=0&until=9", "pairs", "problems"):
             answer = await client.get(f"/api/run/e1/{path}")
             assert (answer.status, answer.json) == (202, {"indexing": [3, 10]})
         goes_on.set()
-        assert (await client.get("/api/run/e1/pairs")).status == 200
-        assert (await client.get("/api/run/e1/head")).json["indexing"] is None
+        while (await client.get("/api/run/e1/pairs")).status == 202:
+            pass
+        head = (await client.get("/api/run/e1/head")).json
+        assert (head["indexing"], head["messages"]) == (None, 1)
 
 
 async def test_problems_and_the_verdict_are_those_of_the_store(log: EventLog, store: str) -> None:

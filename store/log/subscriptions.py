@@ -7,9 +7,16 @@ from typing import Any
 
 from messager import channels
 from messager.brokers import BROKER_KINDS, BrokerKind
+from messager.record import SUBSCRIBED
 
 from ..experiments.records import RecorderRow
-from ..log.message_rule import Listener
+from .message_rule import Listener
+
+
+def begins_listening(mark: Mapping[str, Any]) -> bool:
+    """Return whether this is the meta of the mark with which a Messager logs that it has subscribed."""
+    fields = mark.get("fields")
+    return mark.get("name") == SUBSCRIBED and not (isinstance(fields, dict) and fields.get("added"))
 
 
 class Subscriptions:
@@ -23,9 +30,13 @@ class Subscriptions:
         self._copies: dict[Listener, dict[int | None, int]] = {}
         """Numbers that are known, by listener and channel."""
         for row in recorders:
-            self._kinds[row.id] = row.broker_kind
-            if row.patterns:
-                self._patterns[row.id, None] = dict.fromkeys(row.patterns)
+            self.begin(row)
+
+    def begin(self, row: RecorderRow) -> None:
+        """Add the patterns of a recorder."""
+        self._kinds[row.id] = row.broker_kind
+        if row.patterns:
+            self._patterns[row.id, None] = dict.fromkeys(row.patterns)
 
     def add(self, listener: Listener, fields: Any) -> None:
         """Add the patterns of a mark with which a Messager logs that it has subscribed."""
