@@ -21,7 +21,7 @@ def _given(ctx: click.Context, parameter: click.Parameter, value: str | None) ->
     return value or ctx.find_root().params.get("broker")
 
 
-NEEDED = ("starlette", "uvicorn")
+NEEDED = ("starlette", "uvicorn", "duckdb", "pyarrow")
 """Packages of the extra `view`."""
 
 
