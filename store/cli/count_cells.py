@@ -97,6 +97,8 @@ def label(dimension: Dimension, value: Any) -> str:
 
     if dimension.of is Of.TIME:
         return time_text(value, dimension.bucket_ns)
+    if dimension.of is Of.PAIR:
+        return " - ".join(safe("-" if one is None else str(one)) for one in value)
     if value is None:
         return "before all marks" if dimension.of is Of.MARK else "-"
     return safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -84,7 +84,6 @@ def show_report(report: ReplayReport, *, waited: bool = False) -> None:
         click.echo(f"nothing to publish: all {report.skipped:,} events are left out")
         return
     _show_internal(report)
-    _show_unrecorded_senders(report)
     from ..lockstep.live_replay import cast_of
 
     if report.published and report.no_subscriber == report.published:
@@ -165,16 +164,6 @@ def _failures(report: ReplayReport) -> Iterator[tuple[str, str]]:
     others = report.failed + report.unknown - sum(one.messages for one in report.failures)
     if others:
         yield "", f"and {others:,} more"
-
-
-def _show_unrecorded_senders(report: ReplayReport) -> None:
-    """Print which received messages of senders that were not recorded are left out."""
-    if report.unrecorded_senders:
-        most = max(report.unrecorded_senders, key=lambda channel: report.unrecorded_senders[channel])
-        received = plural(sum(report.unrecorded_senders.values()), "message")
-        where = _cut(most) + _others(len(report.unrecorded_senders) - 1)
-        line = f"{received} received but not recorded as sent, on {where}: left out; --kind received publishes them"
-        click.secho(line, fg="yellow", err=True)
 
 
 def _show_internal(report: ReplayReport) -> None:

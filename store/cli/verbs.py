@@ -48,6 +48,7 @@ VERBS = {
         Verb("Maintain the store", "rm", "Remove experiments."),
         Verb("Maintain the store", "prune", "Remove experiments that ended long ago."),
         Verb("Maintain the store", "compact", "Return the space of removed experiments to the disk."),
+        Verb("Maintain the store", "cache", "Show the projections that answer questions, or delete them."),
         Verb("Maintain the store", "db", "Migrate a store: upgrade, downgrade, current, history, check."),
     )
 }

@@ -1,7 +1,8 @@
 """Files that are computed from the events of an experiment, for questions. They are not part of the log.
 
 They lie in `STORE-projection` beside an SQLite file, else in the cache of the user: `MESSAGER_CACHE`, or
-`~/.cache/messager`. A redaction or removal deletes the folder of its experiment without knowing its content.
+`~/.cache/messager`, which has a limit. A redaction or removal deletes the folder of its experiment without knowing its
+content.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from uuid import uuid4
 
 from ..errors import StoreError
 from .database import Database
+from .state_folder import cache
 
 _DELETED = ".deleted"
+LIMIT_MB = 10_000
+"""Megabytes of the cache of the user, unless `MESSAGER_CACHE_MB` says otherwise."""
 
 
 def folders(database: Database, experiment_id: int) -> list[Path]:
@@ -40,12 +44,55 @@ def delete(database: Database, experiment_id: int) -> None:
     """
     for folder in folders(database, experiment_id):
         try:
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                folder.rename(folder.with_name(f"{folder.name}.{uuid4().hex}{_DELETED}"))
-            for old in folder.parent.glob(f"{folder.name}.*{_DELETED}"):  # also those of a process that was killed
-                shutil.rmtree(old)
+            _delete(folder)
         except OSError as error:
             raise StoreError(
                 f"{folder}, which is computed from the experiment, cannot be deleted: {error.strerror or error}. "
                 "Delete it as its owner."
             ) from None
+
+
+def _delete(folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        folder.rename(folder.with_name(f"{folder.name}.{uuid4().hex}{_DELETED}"))
+    for old in folder.parent.glob(f"{folder.name}.*{_DELETED}"):  # also those of a process that was killed
+        shutil.rmtree(old)
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files in a folder."""
+    found = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # it was deleted meanwhile
+            found += path.stat().st_size
+    return found
+
+
+def used(folder: Path) -> None:
+    """Note that a folder is used now, and delete folders of the cache that were not used for long, above its limit.
+
+    Folders beside a store are not limited. Raises `StoreError` for a limit that is no number.
+    """
+    root = Path(cache())
+    if root not in folder.parents:
+        return
+    with contextlib.suppress(OSError):
+        os.utime(folder)
+    left = _limit() - size_of(root)
+    if left >= 0:
+        return
+    others = [path for path in root.glob("*/*") if path.is_dir() and path != folder]
+    for path in sorted(others, key=lambda path: path.stat().st_mtime):
+        left += size_of(path)
+        with contextlib.suppress(OSError):  # another process deletes it, or it is another user's
+            _delete(path)
+        if left >= 0:
+            return
+
+
+def _limit() -> int:
+    text = os.environ.get("MESSAGER_CACHE_MB") or str(LIMIT_MB)
+    try:
+        return int(text) * 1_000_000
+    except ValueError:
+        raise StoreError(f"MESSAGER_CACHE_MB={text!r} is no number: give megabytes, such as {LIMIT_MB}") from None

@@ -14,8 +14,12 @@ def state_folder(location: str) -> str:
     return str(Path(state, "messager", "spool", name))
 
 
+def cache() -> str:
+    """Return the cache of the user."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.environ.get("MESSAGER_CACHE") or os.path.join(home, "messager")
+
+
 def cache_folder(location: str) -> str:
     """Return the folder for files of the store at a location, in the cache of the user."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    cache = os.environ.get("MESSAGER_CACHE") or os.path.join(home, "messager")
-    return os.path.join(cache, hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:16])
+    return os.path.join(cache(), hashlib.sha256(location.encode("utf-8", "surrogatepass")).hexdigest()[:16])

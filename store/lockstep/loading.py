@@ -20,7 +20,7 @@ async def load_recording(log: EventLog, plan: Plan) -> Recording:
         for entry in await plan.experiment_events("sent", "received", "blocked", "failed", "mark")
         if entry.channel is None or chosen.takes_channel(entry.channel)
     ]
-    messages = [entry for entry in events if plan.is_message(entry)]
+    messages = await plan.messages_among(events)
     recording = Recording(of.exp_id, events, messages, {row.ordinal: row.uuid for row in plan.recorders}, log.location)
     if span.end is not None:
         inside = closed_cut(recording, span.end).keys

@@ -59,7 +59,7 @@ async def load_prefix(
             "and would append the fork to its parent. End it first, or fork onto other channels with --map"
         )
     events = await plan.experiment_events()
-    messages = [entry for entry in events if entry.cursor < end and plan.is_message(entry)]
+    messages = await plan.messages_among([entry for entry in events if entry.cursor < end])
     recording = Recording(of.exp_id, events, messages, {row.ordinal: row.uuid for row in plan.recorders})
     cut = closed_cut(recording, end)
     redacted = [entry for entry in events if entry.flags & REDACTED and entry in cut]

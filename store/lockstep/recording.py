@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from messager.record import SUBSCRIBED
 
-from ..db.codes import FROM_DERIVED
+from ..db.codes import FROM_DERIVED, KINDS, SEQ_BITS
 from ..errors import StoreError
 from ..log.event import Event
-from ..log.matching import WITHIN_NS, Matching
+from ..log.message_rule import WITHIN_NS, MessageRule
+from ..log.rule_feed import RuleFeed
+from ..log.subscriptions import Subscriptions
 from .doubled import doubled
 from .schedule import Key
 
@@ -32,7 +34,7 @@ class Recording:
     events: list[Event]
     """All of them, whatever their kind."""
     messages: list[Event]
-    """Those that a replay publishes (see `messager_store.log.messages`)."""
+    """Those that a replay publishes (see `messager_store.log.message_rule`)."""
     uuids: dict[int, str] = field(default_factory=dict)
     """UUID of each recorder, by ordinal."""
     store: str | None = None
@@ -44,28 +46,36 @@ class Recording:
             self.events = [entry for entry in self.events if entry.cursor not in twice]
             once = {one.cursor: one for one in (twice.get(entry.cursor, entry) for entry in self.messages)}
             self.messages = [once[cursor] for cursor in sorted(once) if not once[cursor].redacted]
+        # The schedule pairs more than the rule of messages does if the clocks differed by more than its 5 seconds.
+        if heard := {entry.messager for entry in self.messages if entry.kind == "received" and entry.messager}:
+            paired = self.sources(heard)
+            self.messages = [entry for entry in self.messages if key(entry) not in paired]
 
     @classmethod
     def of_events(cls, exp_id: str, events: Iterable[Event], uuids: dict[int, str] | None = None) -> Recording:
-        """Return the recording of a complete experiment.
-
-        On a channel with sendings these are its messages; else the receptions of the recorder that has most of them.
-        """
+        """Return the recording of a complete experiment."""
         listed = sorted(events, key=lambda entry: entry.cursor)
-        undone = retracted(listed)
-        sent = {entry.channel for entry in listed if entry.kind == "sent"}
-        heard: dict[str | None, dict[tuple[int, str | None], int]] = {}
+        numbers: dict[str | None, int] = {}
+        names: dict[int, str] = {}
+
+        def number_of(name: str) -> int:
+            number = numbers.setdefault(name, len(numbers) + 1)
+            names[number] = name
+            return number
+
+        recorders = sorted({entry.recorder for entry in listed})
+        subscriptions = Subscriptions((), names)
+        undone = {recorder << SEQ_BITS | seq for recorder, seq in retracted(listed)}
+        rule = MessageRule(undone, {}, subscriptions.copies_of)
+        feed = RuleFeed(rule, subscriptions, dict(zip(recorders, recorders, strict=True)))
+        by_number: dict[int, Event] = {}
         for entry in listed:
-            if entry.kind == "received" and entry.channel not in sent:
-                by = heard.setdefault(entry.channel, {})
-                by[entry.recorder, entry.messager] = by.get((entry.recorder, entry.messager), 0) + 1
-        chosen = {channel: max(by, key=lambda one: by[one]) for channel, by in heard.items()}
-        messages = [
-            entry
-            for entry in listed
-            if (entry.kind == "sent" and key(entry) not in undone)
-            or (entry.kind == "received" and chosen.get(entry.channel) == (entry.recorder, entry.messager))
-        ]
+            number, kind = entry.recorder << SEQ_BITS | entry.seq, KINDS.index(entry.kind) + 1
+            by_number[number] = entry
+            channel, messager = (None if one is None else number_of(one) for one in (entry.channel, entry.messager))
+            feed.add(number, entry.ts, kind, channel, messager, entry.payload, entry.redacted, entry.meta or {})
+        rule.end()
+        messages = [by_number[number] for number in rule.messages]
         return cls(exp_id, listed, [entry for entry in messages if not entry.redacted], uuids or {})
 
     def filtered(self, takes: Callable[[Event], bool]) -> Recording:
@@ -163,27 +173,36 @@ def _is_possible(reception: Event, sending: Event) -> bool:
 
 def _by_time(receptions: list[Event], sendings: list[Event]) -> list[tuple[Event, Event]]:
     """Pair receptions of a Messager with sendings of the same payload in replay order."""
-    matching = Matching(began={})
-    pairs: list[tuple[Event, Event]] = []
-    early: list[Event] = []
-    free = dict(enumerate(sendings))
-    sent = 0
-    for entry in sorted([*receptions, *sendings], key=lambda one: one.cursor):
+    both = sorted([*receptions, *sendings], key=lambda one: one.cursor)
+    rule = MessageRule()
+    for number, entry in enumerate(both):
         if entry.kind == "sent":
-            matching.sent(sent, entry.ts, b"")
-            sent += 1
-        elif (place := matching.received((0, None), entry.ts, b"")) is None or not _is_possible(entry, sendings[place]):
-            early.append(entry)
+            rule.sent(number, entry.ts, None, b"")
         else:
-            pairs.append((entry, sendings[place]))
-            free.pop(place, None)
-    for entry in early:
-        later = next(
-            (at for at, one in free.items() if 0 <= one.ts - entry.ts <= WITHIN_NS and _is_possible(entry, one)), None
-        )
-        if later is not None:
-            pairs.append((entry, free.pop(later)))
+            rule.received(number, entry.ts, None, b"", (0, None))
+    rule.end()
+    pairs: list[tuple[Event, Event]] = []
+    paired: set[int] = set()
+    for number, message, _ in sorted(rule.deliveries):
+        if message is not None and both[message].kind == "sent" and _is_possible(both[number], both[message]):
+            pairs.append((both[number], both[message]))
+            paired |= {number, message}
+    for number, entry in enumerate(both):  # what is left belongs to the next sendings
+        if entry.kind == "received" and number not in paired:
+            found = next((at for at in _next(both, number) if at not in paired and _is_possible(entry, both[at])), None)
+            if found is not None:
+                pairs.append((entry, both[found]))
+                paired.add(found)
     return pairs
+
+
+def _next(events: list[Event], number: int) -> Iterator[int]:
+    """Yield the numbers of the sendings of the next minute."""
+    for at in range(number, len(events)):
+        if events[at].ts - events[number].ts > WITHIN_NS:
+            return
+        if events[at].kind == "sent":
+            yield at
 
 
 def is_subscription(entry: Event) -> bool:
@@ -192,12 +211,8 @@ def is_subscription(entry: Event) -> bool:
 
 
 def retracted(events: Iterable[Event]) -> set[Key]:
-    """Return the sendings that a later event says were not sent."""
-    return {
-        entry.cause
-        for entry in events
-        if entry.kind == "failed" and entry.cause is not None and (entry.meta or {}).get("outcome") != "unknown"
-    }
+    """Return the sendings that other events retract."""
+    return {entry.cause for entry in events if entry.kind in ("failed", "blocked") and entry.cause is not None}
 
 
 def given_sender(entry: Event) -> object:

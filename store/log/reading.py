@@ -5,7 +5,7 @@ No read transaction outlives a page. Each recorder's last seq is fixed when the 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -26,8 +26,6 @@ from .span import Span
 
 PAGE = 1000
 """Maximum of events in a page."""
-FIRST, GROWTH = 16, 4
-"""Maximum of events in the first page, and the growth of the next ones, if pages grow."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes of a page, estimated from the experiment's average."""
 _BEFORE_ALL = (-(2**63), -1)
@@ -58,20 +56,15 @@ async def pages(
     span: Span,
     *,
     page: int | None = None,
-    rule: Callable[[Event], bool] | None = None,
     above: int | None = None,
     brief: bool = False,
     backward: bool = False,
-    growing: bool = False,
 ) -> AsyncGenerator[list[Event], None]:
     """Yield the selected events in replay order, or with `backward` from last to first, in lists of at most `page`.
 
-    With `growing`, the first lists are short: what few events fit takes time to find.
-
-    With `rule`, only those for which it returns true. With `above`, only those with more payload bytes than that. With
-    `brief`, events have only their position, kind, channel, flags and payload, unless there are conditions on the
-    content. Events committed after the call are not read. `context` and `last_per` of the selection do not count here
-    (`narrowing`).
+    With `above`, only those with more payload bytes than that. With `brief`, events have only their position, kind,
+    channel, flags and payload, unless there are conditions on the content. Events committed after the call are not
+    read. `context` and `last_per` of the selection do not count here (`narrowing`).
     """
     content = chosen.content if chosen.by_content else None
     skipped = chosen.skipped(database, of)
@@ -81,10 +74,9 @@ async def pages(
         wanted = {number: span.last_seqs.get(ordinal, 0) for number, ordinal in recorders.ordinals.items()}
         last_seqs = {number: min(last, wanted[number]) for number, last in recorders.last_seqs.items()}
         recorders = replace(recorders, last_seqs=last_seqs)
-    page = page or await _page_size(database, of)
+    page = page or await page_size(database, of)
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     place, end = bounds(span, numbers)
-    tested = content is not None or rule is not None
     if end is not None:
         conditions.append(replay_place < place_at(*end))
     if above is not None:
@@ -104,22 +96,16 @@ async def pages(
     )
     names = NameReader(database)
     left = span.limit
-    wide = FIRST if growing else page
     while left is None or left > 0:
-        size = min(page, wide) if left is None or tested else min(page, wide, left)
-        wide *= GROWTH
+        size = page if left is None or content is not None else min(page, left)
         rows = await query.rows(database, ts=place[0], number=place[1], size=size)
         if not rows:
             return
         place = event_rows.position(rows[-1])
         short = len(rows) < size
         async for entries in events_of(database, rows, recorders, names):
-            if rule is not None:
-                entries = [entry for entry in entries if rule(entry)]
             if content is not None:
                 entries = list(islice((entry for entry in entries if content.takes(entry, skipped)), left))
-            elif rule is not None:
-                entries = entries[:left]
             if left is not None:
                 left -= len(entries)
             if entries:
@@ -208,7 +194,7 @@ def _key(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:
     return cursor.ts, number << SEQ_BITS | seq
 
 
-async def _page_size(database: Database, of: Experiment) -> int:
+async def page_size(database: Database, of: Experiment) -> int:
     """Return the number of events whose payloads fit into `PAGE_BYTES`, on average."""
     query = select(func.sum(recorder.c.payload_bytes), func.sum(recorder.c.last_seq)).where(
         recorder.c.experiment_id == of.id

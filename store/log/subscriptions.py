@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from messager import channels
 from messager.brokers import BROKER_KINDS, BrokerKind
 from messager.record import SUBSCRIBED
 
-from ..experiments.records import RecorderRow
 from .message_rule import Listener
+
+if TYPE_CHECKING:  # it needs a database
+    from ..experiments.records import RecorderRow
 
 
 def begins_listening(mark: Mapping[str, Any]) -> bool:

@@ -56,6 +56,8 @@ from .replay_index import check_replay_index
 from .verdict import Verdict
 
 PAGE = 2000
+STORE = "(store)"
+"""Stands for the exp_id in the verdict about the store around the experiments."""
 SHOWN_PLACES = 5
 """Maximum number of locations of credentials in a note."""
 
@@ -73,7 +75,7 @@ async def verify_all(log: EventLog, progress: Progress | None = None) -> AsyncIt
     tables = await _table_problems(log.database)
     for of in await log.experiments():
         yield await _verify(log, of, tables, progress=progress)
-    store = Verdict("(store)", "")
+    store = Verdict(STORE, "")
     async with log.database.reading() as connection:
         for check in STORE_CHECKS:
             store.add([problem async for problem in check(connection)])

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
-from messager.record import SUBSCRIBED, is_own
+from messager.record import is_own
 
-from ..db.codes import KINDS, REDACTED, SEQ_BITS
-from ..log.attributes import meta_of
-from ..log.gap import gap_of
+from ..db.codes import REDACTED
 from ..log.mark_labels import MarkLabels
 from ..log.message_rule import MessageRule
 from ..log.names import as_utf_8
-from ..log.subscriptions import Subscriptions, begins_listening
+from ..log.rule_feed import MARK, RECEIVED, SENT, RuleFeed, feed_meta
+from ..log.subscriptions import Subscriptions
 from .schema import Decided, Names, pyarrow, table
 
-_SENT, _RECEIVED, _GAP, _MARK = (KINDS.index(kind) + 1 for kind in ("sent", "received", "gap", "mark"))
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Builder:
@@ -31,8 +30,9 @@ class Builder:
         """Payload bytes of the events since `take`."""
         self._retracted = retracted
         self._names = names
-        self._ids = {ordinal: number for number, ordinal in names.ordinals.items()}
         self._subscriptions = subscriptions
+        ids = {ordinal: number for number, ordinal in names.ordinals.items()}
+        self._feed = RuleFeed(self.rule, subscriptions, ids)
         self._labels = MarkLabels()
         self._held: dict[int, tuple[tuple[Any, ...], str | None]] = {}
         """By id, the rows of the events about which the rule has not decided, with their labels."""
@@ -64,25 +64,19 @@ class Builder:
     def add(self, page: Iterable[tuple[Any, ...]]) -> None:
         """Add events, rows as `Row` names them, in replay order."""
         rule, held, retracted, label = self.rule, self._held, self._retracted, self._labels.last
+        feed = self._feed.add
         decided: list[Decided] = []
         for row in page:
             number, ts, kind, channel, _, _, messager, flags, attributes, payload = row
             self.bytes += len(payload)
-            if kind == _SENT and number not in retracted:
+            meta = _NOTHING if attributes is None else feed_meta(kind, attributes)
+            if kind == MARK:
+                label = self._label(meta)
+            if kind == RECEIVED or (kind == SENT and number not in retracted):
                 held[number] = row, label
-                rule.sent(number, ts, channel, payload, redacted=flags & REDACTED != 0)
-            elif kind == _RECEIVED:
-                held[number] = row, label
-                retained = attributes is not None and bool(meta_of(attributes).get("retained"))
-                listener = number >> SEQ_BITS, messager
-                rule.received(number, ts, channel, payload, listener, retained=retained, redacted=flags & REDACTED != 0)
             else:
-                if kind == _MARK:
-                    label = self._mark(number, ts, messager, meta_of(attributes))
-                elif kind == _GAP:
-                    recorder = gap_of(meta_of(attributes)).recorder
-                    rule.gap(number >> SEQ_BITS if recorder is None else self._ids.get(recorder, 0), ts)
                 decided.append((row, label, None, False))
+            feed(number, ts, kind, channel, messager, payload, flags & REDACTED != 0, meta)
         messages, rule.messages = rule.messages, []
         deliveries, rule.deliveries = rule.deliveries, []
         decided += [(*held.pop(number), number, False) for number in messages]
@@ -100,13 +94,9 @@ class Builder:
         tables, self._tables, self.bytes = self._tables or [table((), self._names)], [], 0
         return pyarrow().concat_tables(tables).unify_dictionaries()
 
-    def _mark(self, number: int, ts: int, messager: int | None, mark: dict[str, Any]) -> str | None:
-        """Note a mark; return the label of the phase that it begins, or goes on in."""
-        listener, name = (number >> SEQ_BITS, messager), mark.get("name")
-        if name == SUBSCRIBED:
-            self._subscriptions.add(listener, mark.get("fields"))
-        if begins_listening(mark):
-            self.rule.subscribed(listener, ts)
+    def _label(self, mark: Mapping[str, Any]) -> str | None:
+        """Return the label of the phase that a mark begins, or goes on in."""
+        name = mark.get("name")
         return self._labels.next(as_utf_8(name)) if isinstance(name, str) and not is_own(name) else self._labels.last
 
 

@@ -145,6 +145,7 @@ async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = 
         except OSError as error:
             reasons.append(f"{folder}: {error.strerror or error}")
             continue
+        await asyncio.to_thread(derived_files.used, folder)
         parts = updater.manifest.parts
         return Files([folder / f"{part.name}.{EVENTS}" for part in parts], [part.place for part in parts], tail)
     raise StoreError(

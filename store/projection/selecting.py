@@ -41,10 +41,13 @@ class Rows(Enum):
 
     EVENTS = "all events"
     MESSAGES = "each message once, without redacted ones"
-    """With kinds, all events of these kinds that are neither redacted nor retracted: `received` are all receptions."""
+    """With kinds, those of these kinds: without `sent`, each message that was received is there once, as its first
+    reception. Events of other kinds than sent and received are all there."""
     SHOWN = "each message once, and what was blocked or failed, as on the page"
 
 
+_FIRST_RECEPTIONS = """SELECT min_by(id, (ts, id)) FROM event
+    WHERE kind = 'received' AND message_id IS NOT NULL AND NOT is_copy GROUP BY message_id"""
 _SHOWN = ("blocked", "failed")
 
 
@@ -54,7 +57,9 @@ async def condition_of(database: Database, of: Experiment, selection: Selection,
     if rows is Rows.SHOWN:
         made.add(f"e.message_id = e.id OR e.kind IN {_SHOWN}")
     elif rows is Rows.MESSAGES:
-        made.add("e.message_id = e.id" if selection.kinds is None else "e.message_id = e.id OR e.kind <> 'sent'")
+        first = selection.kinds is not None and "received" in selection.kinds and "sent" not in selection.kinds
+        message = f"e.id IN ({_FIRST_RECEPTIONS})" if first else "e.message_id = e.id"
+        made.add(message if selection.kinds is None else f"{message} OR e.kind NOT IN ('sent', 'received')")
     if rows is Rows.MESSAGES or not selection.redacted:
         made.add("NOT e.redacted")
     if selection.kinds is not None:

@@ -13,10 +13,8 @@ may be small, and is made again with what follows.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from ..log.event_query import EventQuery, parameter
 from ..log.event_rows import MAX_FETCHED
 from ..log.names import LOOKUP
 from ..log.retractions import RETRACTING, retracted
+from ..log.rule_feed import began, no_collection
 from ..log.subscriptions import Subscriptions
 from . import schema
 from .builder import Builder
@@ -199,9 +198,7 @@ class Updater:
         """Read recorders and names; begin anew if the log is not the one that the projection was made from."""
         rows = self._rows_of_recorders = await recorders_of(self._database, self._of.id)
         self._last_ids = {row.id: row.id << SEQ_BITS | row.last_seq for row in rows}
-        self._began = {
-            row.id: row.started_at for row in rows if row.first_ts is not None and row.started_at <= row.first_ts
-        }
+        self._began = began(rows)
         known = self.manifest.recorders
         here = {row.uuid: row for row in rows}
         for uuid, (seq, head) in known.items():
@@ -315,7 +312,7 @@ class Updater:
         return await self._write(builder, upto, events, whole=whole)
 
     async def _write(self, builder: Builder, place: Place, events: int, *, whole: bool) -> Part:
-        with _no_collection():
+        with no_collection():
             state = json.dumps(builder.state()).encode()
         label, sums = await asyncio.to_thread(write_part, self._folder, self._mode, builder.take(), state)
         return Part(label, place, events, whole, sums)
@@ -324,15 +321,3 @@ class Updater:
 def _covered(rows: Iterable[RecorderRow]) -> dict[str, tuple[int, str]]:
     """Return what `Manifest.recorders` has of a log that is covered whole."""
     return {row.uuid: (row.last_seq, row.head_hash.hex()) for row in rows}
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Put off the garbage collector, which would visit the lists of a large state again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

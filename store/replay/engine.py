@@ -217,8 +217,6 @@ class Replay:
         else:
             report.planned = await plan.count()
         report.skipped = plan.events - report.planned
-        if plan.complete:
-            report.unrecorded_senders = plan.sources.unrecorded_senders
         return plan
 
     async def _wait_for_subscribers(self, plan: Plan) -> None:

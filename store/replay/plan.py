@@ -14,9 +14,10 @@ from messager.brokers import BrokerKind, kind_of
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
 from ..log.channel_map import ChannelMap, between
+from ..log.decisions import Decisions, decisions
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
-from ..log.messages import Sources, last_messages, message_count, message_pages, sources
+from ..log.messages import last_messages, message_count, message_pages
 from ..log.reading import pages
 from ..log.selection import Selection
 from ..log.span import Span
@@ -32,12 +33,10 @@ class Plan:
     of: Experiment
     selection: Selection
     span: Span
-    sources: Sources
-    """The events that count as messages."""
+    rule: Decisions
+    """Which events are messages."""
     channel_map: ChannelMap
     recorders: list[RecorderRow]
-    complete: bool
-    """True if all messages of the experiment are selected."""
     internal: dict[str, int] = field(default_factory=dict)
     """Messages left out because a server published them by itself, by channel, most first."""
     delivery_defaults: dict[int, Mapping[str, Any]] = field(default_factory=dict)
@@ -64,18 +63,18 @@ class Plan:
         span = self.span
         if start is not None and (span.start is None or start > span.start):
             span = replace(span, start=start)
-        return message_pages(self.log, self.of, self.selection, span, rule=self.sources, above=above)
+        return message_pages(self.log, self.of, self.selection, span, rule=self.rule, above=above)
 
     async def last_messages(self, before: Cursor) -> list[Event]:
         """Return the last message before a point on each channel, in replay order."""
         span = self.span
         if span.end is None or before < span.end:
             span = replace(span, end=before)
-        return await last_messages(self.log, self.of, self.selection, span, self.sources)
+        return await last_messages(self.log, self.of, self.selection, span, self.rule)
 
     async def count(self) -> int:
         """Return the number of messages."""
-        return await message_count(self.log, self.of, self.selection, self.span, self.sources)
+        return await message_count(self.log, self.of, self.selection, self.span, self.rule)
 
     async def experiment_events(self, *kinds: str) -> list[Event]:
         """Return all events of the experiment, of these kinds (none: of any), that it had when the plan was made."""
@@ -83,12 +82,18 @@ class Plan:
         read = pages(self.log.database, self.of, Selection(kinds or None), everything)
         return [entry async for page in read for entry in page]
 
-    def is_message(self, entry: Event) -> bool:
-        """Return whether an event is one of the experiment's messages, in whichever part of it."""
-        rule = self.sources
-        return (
-            entry.kind in rule.kinds and not entry.redacted and entry.channel not in self.internal and rule.takes(entry)
-        )
+    async def messages_among(self, events: list[Event]) -> list[Event]:
+        """Return those of some events that are messages of the experiment, in whichever part of it."""
+        rule = self.rule
+        await rule.reach(None)
+        return [
+            entry
+            for entry in events
+            if entry.kind in rule.kinds
+            and not entry.redacted
+            and entry.channel not in self.internal
+            and rule.takes(entry)
+        ]
 
     def message(self, entry: Event) -> Message:
         """Return the channel and payload to publish."""
@@ -130,7 +135,6 @@ async def make_plan(
     span = await selection.span(log.database, of)
     if span.start is not None and span.end is not None and span.start > span.end:
         raise StoreError(f"the start {span.start} is after the end {span.end}: exchange them")
-    complete = selection.everything and span == Span()
     recorders = await log.recorders(of)
     span = replace(span, last_seqs={row.ordinal: row.last_seq for row in recorders})
     if not keep_names:
@@ -140,10 +144,9 @@ async def make_plan(
         of,
         selection,
         span,
-        sources=await sources(log, of, selection.kinds, counted=True),
+        rule=await decisions(log, of, selection.kinds),
         channel_map=channel_map,
         recorders=recorders,
-        complete=complete,
         delivery_defaults={row.ordinal: kind.default_meta for row in recorders if (kind := row.broker_kind)},
     )
     names = set(await log.channels(of))

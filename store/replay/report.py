@@ -78,9 +78,6 @@ class ReplayReport:
     published: int = 0
     skipped: int = 0
     """Events of the experiment that are not published: filtered out, or not a message of their own."""
-    unrecorded_senders: dict[str, int] = field(default_factory=dict)
-    """By channel, messages that were received but not recorded as sent, and are not published.
-    Only if the whole experiment is replayed."""
     internal: dict[str, int] = field(default_factory=dict)
     """By channel, messages that a server published by itself, most first. They are not published."""
     no_subscriber: int | None = 0
@@ -173,7 +170,6 @@ class ReplayReport:
             "planned": self.planned,
             "published": self.published,
             "skipped": self.skipped,
-            "unrecorded_senders": self.unrecorded_senders,
             "internal": self.internal,
             "no_subscriber": self.no_subscriber,
             "failed": self.failed,

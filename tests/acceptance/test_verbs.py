@@ -73,6 +73,7 @@ LINES = [
     ("rm", "e2", "--yes"),
     ("prune", "--older-than", "1d", "--yes"),
     ("compact", "--yes"),
+    ("cache",),
     ("db", "check"),
     ("db", "upgrade"),
 ]

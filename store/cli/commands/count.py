@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...text import plural, safe
+from ...text import plural
 from ..filters import Filters, note_where, selection_options
 from ..numbers import Whole
 from ..options import asynchronous, open_log, output_options, store_option
@@ -55,9 +55,9 @@ async def command(
 ) -> None:
     """Count the messages of an experiment: who talks to whom, on which channel, when.
 
-    DIM is channel, from, to, kind, agent (sender or recipient), mark (since the last mark), minute, hour, day, a length
-    of time such as 10s or 5m, or a path into the payload such as $.price. Two dimensions give a matrix; a time
-    beside another one gives a sparkline for each row.
+    DIM is channel, channel[1] (a part of it, from 0), from, to, kind, agent (sender or recipient), pair (whoever of the
+    two sent), mark (since the last mark), minute, hour, day, a length of time such as 10s or 5m, or a path into the
+    payload such as $.price. Two dimensions give a matrix; a time beside another one gives a sparkline for each row.
     """
     from ...log.cursor import duration_ns
     from ...queries.counting.count import NO_TIMELINE, count
@@ -76,7 +76,7 @@ async def command(
         of = await log.experiment(exp)
         if form is Form.TABLE:
             await filters.note_unknown(log, of)
-        with Progress(f"indexing {safe(of.exp_id)}") as progress:
+        with Progress("bringing the projection up to date") as progress:
             found = await count(
                 log,
                 of,

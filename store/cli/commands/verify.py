@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 @click.argument("exp", required=False)
 @click.option("--all", "every", is_flag=True, help="Verify every experiment, and the rest of the store.")
 @click.option("--head", metavar="HASH", help="Also check that its head is HASH.")
+@click.option(
+    "--projection", is_flag=True, help="Also make the projection anew, and compare it with what answers questions."
+)
 @store_option
 @json_option
 @asynchronous
-async def command(exp: str | None, every: bool, head: str | None, store: str, as_json: bool) -> None:
+async def command(exp: str | None, every: bool, head: str | None, projection: bool, store: str, as_json: bool) -> None:
     """Verify an experiment: sequence numbers, counters, digests, hash chains, recorders and indexes.
 
     Exit code 1 if a check fails; each line names the fault and its place. Give a head that was kept elsewhere: who
@@ -38,7 +41,7 @@ async def command(exp: str | None, every: bool, head: str | None, store: str, as
     from ...errors import DamagedStore
 
     try:
-        verdicts = await _verify(exp, head, store, as_json)
+        verdicts = await _verify(exp, head, projection, store, as_json)
     except DamagedStore as error:  # a negative answer (exit code 1), not wrong use
         raise click.ClickException(str(error)) from None
     if as_json:
@@ -55,26 +58,32 @@ def checked_head(head: str | None) -> str | None:
     return head
 
 
-async def _verify(exp: str | None, head: str | None, store: str, quiet: bool) -> list[Verdict]:
-    from ...maintenance.verify import verify, verify_all
+async def _verify(exp: str | None, head: str | None, projection: bool, store: str, quiet: bool) -> list[Verdict]:
+    from ...maintenance.verify import STORE, verify, verify_all
+    from ...projection.checking import check
 
     verdicts = []
     async with open_log(store) as log:
         with Progress("verifying") as progress:
             if exp is None:
                 async for verdict in verify_all(log, progress):
+                    if projection and verdict.exp_id != STORE:
+                        verdict.add(await check(log, await log.experiment(verdict.exp_id), progress))
                     progress.clear()
                     verdicts.append(verdict)
                     if not quiet:
                         show(verdict)
             else:
-                verdicts.append(await verify(log, await log.experiment(exp), head, progress=progress))
+                of = await log.experiment(exp)
+                verdicts.append(await verify(log, of, head, progress=progress))
+                if projection:
+                    verdicts[0].add(await check(log, of, progress))
         if exp is not None and not quiet:
             show(verdicts[0])
         if not verdicts and not quiet:
             click.echo("there are no experiments to verify")
-        elif not quiet:
-            note("not checked: the projections, which are computed from the events; questions and tables use them")
+        elif not quiet and not projection:
+            note("not checked: the projections, which are computed from the events: --projection")
     return verdicts
 
 

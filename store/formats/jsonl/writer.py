@@ -7,11 +7,14 @@ import os
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from ...db.codes import REDACTED
+from sqlalchemy import select
+
+from ...db.codes import REDACTED, SEQ_BITS
+from ...db.schema import event
 from ...experiments.records import Experiment, RecorderRow
+from ...log.attributes import KEYS, decode
 from ...log.event import Event
 from ...log.event_log import EventLog
-from ...log.messages import causes
 from ...log.redaction_records import without_seal
 from ...log.selection import Filters, Selection, selection_of
 from ..exporting import begin
@@ -58,6 +61,23 @@ class _Lines:
                 if label is not None:
                     rest[field] = label
         return rest
+
+
+async def _causes(log: EventLog, of: Experiment) -> set[tuple[int, int]]:
+    """Return (recorder, seq) of the events that other events name as their cause."""
+    rows = await log.recorders(of)
+    ordinals, by_uuid = {row.id: row.ordinal for row in rows}, {row.uuid: row.ordinal for row in rows}
+    query = select(event.c.id, event.c.attributes).where(
+        event.c.experiment_id == of.id, event.c.attributes.contains(f'"{KEYS["cause"]}":')
+    )
+    found: set[tuple[int, int]] = set()
+    async with log.database.reading() as connection:
+        for number, text in await connection.execute(query):
+            if isinstance(cause := decode(text).get("cause"), int):
+                found.add((ordinals.get(number >> SEQ_BITS, 0), cause))
+            elif cause is not None:
+                found.add((by_uuid.get(cause[0], 0), cause[1]))
+    return found
 
 
 class _Labels:
@@ -133,7 +153,7 @@ async def export_jsonl(
     """
     export = await begin(log, exp_id, progress, shared)
     recorders = await log.recorders(export.of)
-    lines = _Lines(_Labels(await causes(log, export.of)), several=len(recorders) > 1)
+    lines = _Lines(_Labels(await _causes(log, export.of)), several=len(recorders) > 1)
     with open_output(path) as file:
         file.write(_header(export.of, recorders, shared))
         async for page in export.pages(selection_of(selection, filters)):

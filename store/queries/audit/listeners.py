@@ -18,9 +18,9 @@ from ...experiments.records import SILENT_NS, Experiment, RecorderRow
 from ...json_text import load_object
 from ...log.event_log import EventLog
 from ...log.gap import gap_of
-from ...log.late_receptions import Interval, Times
 from ...log.names import all_names, name_text
 from ...projection.query import Projection
+from .times import Interval, Times
 
 Key = tuple[int, str | None]
 """The recorder's ordinal, and the Messager; None for a tap."""

@@ -181,6 +181,8 @@ def _plain(of: Of, value: Any) -> Any:
     """Return the value of a dimension for a data frame, whose columns have one type."""
     if of is Of.TIME:
         return utc(value)
+    if of is Of.PAIR:
+        return " - ".join(agent_text(agent) or "-" for agent in value)
     return agent_text(value) if of in (Of.SENDER, Of.RECIPIENT, Of.AGENT) else value
 
 

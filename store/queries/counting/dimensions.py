@@ -1,7 +1,9 @@
 """Dimensions of a count: the properties of messages by which they are grouped.
 
 channel, from, to, kind
+channel[1]          a part of the channel, between `:` or `/`: from 0, or from -1 backward
 agent               the sender and the recipient: a message counts once for each of them
+pair                the sender and the recipient, whoever of the two sent
 mark                the phase: the last mark of a user at or before the message; marks of Messagers are left out
 minute, hour, day   the time, in buckets that begin at multiples of their length since 1970 (UTC)
 10s, 5m, 1h ...     the same, in buckets of any length
@@ -24,6 +26,7 @@ from ...log.cursor import duration_ns
 
 FIRST_NS = -(2**63)
 _NAMED_NS = {"minute": 60_000_000_000, "hour": 3_600_000_000_000, "day": 86_400_000_000_000}
+_PART = re.compile(r"channel\[(-?[0-9]{1,4})\]", re.A)
 _LENGTH = re.compile(r"[0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h|d)", re.A)
 
 
@@ -34,7 +37,9 @@ class Of(Enum):
     SENDER = "from"
     RECIPIENT = "to"
     KIND = "kind"
+    PART = "part"
     AGENT = "agent"
+    PAIR = "pair"
     MARK = "mark"
     TIME = "time"
     FIELD = "field"
@@ -51,6 +56,8 @@ class Dimension:
     """Length of a bucket of time, ns."""
     steps: Steps = ()
     """Path of a field."""
+    part: int = 0
+    """Number of a part of channels."""
     numeric: bool = False
     """True for a field whose values are numbers, or missing, that are in numeric order."""
     own_order: bool = True
@@ -66,7 +73,7 @@ def dimensions(by: Sequence[str] | str) -> tuple[Dimension, ...]:
     """Return the dimensions of one or two names. Raises `StoreError` for others, and for two times."""
     names = (by,) if isinstance(by, str) else tuple(by)
     found = tuple(map(_dimension, names))
-    if not 1 <= len(found) <= 2 or len({(each.of, each.steps) for each in found}) < len(found):
+    if not 1 <= len(found) <= 2 or len({(each.of, each.steps, each.part) for each in found}) < len(found):
         raise StoreError(
             f"cannot count by {', '.join(names) or 'nothing'}. Give one dimension or two different ones, at most one "
             "of them a time."
@@ -84,10 +91,12 @@ def _dimension(name: str) -> Dimension:
         return Dimension(name, Of.TIME, _NAMED_NS[name])
     if _LENGTH.fullmatch(name) and 0 < (length := duration_ns(name)) < 2**62:
         return Dimension(name, Of.TIME, length)
-    if name in (Of.TIME.value, Of.FIELD.value) or name not in {each.value for each in Of}:
+    if found := _PART.fullmatch(name):
+        return Dimension(name, Of.PART, part=int(found[1]))
+    if name in (Of.TIME.value, Of.FIELD.value, Of.PART.value) or name not in {each.value for each in Of}:
         raise StoreError(
-            f"cannot count by {name!r}. Give channel, from, to, kind, agent, mark, minute, hour, day, a length of "
-            "time such as 10s or 5m, or a path into the payload that begins with $, such as $.price."
+            f"cannot count by {name!r}. Give channel, channel[1], from, to, kind, agent, pair, mark, minute, hour, "
+            "day, a length of time such as 10s or 5m, or a path into the payload that begins with $, such as $.price."
         )
     return Dimension(name, Of(name))
 
@@ -97,6 +106,8 @@ def decoded(dimension: Dimension, key: Any, phases: Sequence[str]) -> Any:
     match dimension.of:
         case Of.SENDER | Of.RECIPIENT | Of.AGENT | Of.FIELD:
             return None if key is None else json.loads(key)
+        case Of.PAIR:
+            return [None if agent is None else json.loads(agent) for agent in key]
         case Of.MARK:
             return phases[key - 1] if key else None
     return key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from itertools import product
@@ -74,6 +75,11 @@ class Groups:
         match dimension.of:
             case Of.CHANNEL:
                 return ["e.channel"], lambda channel: (channel,)
+            case Of.PART:
+                return ["e.channel"], lambda channel: (_part(channel, dimension.part),)
+            case Of.PAIR:
+                columns = ["e.from_id", "e.from_type", "e.to_id", "e.to_type"]
+                return columns, lambda a, a_type, b, b_type: (_pair(_agent(a, a_type), _agent(b, b_type)),)
             case Of.SENDER:
                 return ["e.from_id", "e.from_type"], lambda *sender: (_agent(*sender),)
             case Of.RECIPIENT:
@@ -111,6 +117,17 @@ def _both(sender: bytes | None, recipient: bytes | None) -> tuple[bytes | None, 
     if sender == recipient or recipient is None:
         return (sender,)
     return (recipient,) if sender is None else (sender, recipient)
+
+
+def _pair(*agents: bytes | None) -> tuple[bytes | None, ...]:
+    """Return two agents in the order of their JSON, none first."""
+    return tuple(sorted(agents, key=lambda agent: agent or b""))
+
+
+def _part(channel: str | None, number: int) -> str | None:
+    """Return a part of a channel; None if it has not so many."""
+    parts = [] if channel is None else re.split("[:/]", channel)
+    return parts[number] if -len(parts) <= number < len(parts) else None
 
 
 def _field(payload: bytes, path: PathState) -> Any:

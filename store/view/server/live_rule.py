@@ -8,17 +8,16 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
-from messager.record import SUBSCRIBED
-
-from ...db.codes import SEQ_BITS
+from ...db.codes import KINDS, SEQ_BITS
 from ...experiments.records import Experiment
 from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
 from ...log.message_rule import WITHIN_NS, MessageRule
 from ...log.reading import pages
+from ...log.rule_feed import RuleFeed, began
 from ...log.selection import Selection
 from ...log.span import Span
-from ...log.subscriptions import Subscriptions, begins_listening
+from ...log.subscriptions import Subscriptions
 
 BEFORE = 5_000
 """Events before the begin that are read first: what is received next may have been sent then."""
@@ -46,6 +45,7 @@ class LiveRule:
         self._rule = MessageRule(self._retracted, {}, self._subscriptions.copies_of, EARLY_NS)
         self._ids: dict[int, int] = {}
         """Ids of recorders by ordinal."""
+        self._feed = RuleFeed(self._rule, self._subscriptions, self._ids)
         self._undecided: dict[int, Event] = {}
         self._messages: deque[tuple[int, int]] = deque()
         """Time and number of the messages of the last minute."""
@@ -117,35 +117,21 @@ class LiveRule:
         return messages, arrivals
 
     def _add(self, entry: Event) -> None:
-        rule, number = self._rule, self._number(entry.cursor)
-        listener = self._ids[entry.recorder], None if entry.messager is None else self._name(entry.messager)
-        if entry.kind == "gap":
-            rule.gap(listener[0], entry.ts)
-        elif entry.kind == "mark":
-            mark = entry.meta or {}
-            if mark.get("name") == SUBSCRIBED:
-                self._subscriptions.add(listener, mark.get("fields"))
-            if begins_listening(mark):
-                rule.subscribed(listener, entry.ts)
-        elif entry.kind in ("sent", "received") and number not in self._retracted:
+        number = self._number(entry.cursor)
+        if entry.kind in ("sent", "received") and number not in self._retracted:
             self._undecided[number] = entry
-            channel = None if entry.channel is None else self._name(entry.channel)
-            if entry.kind == "sent":
-                rule.sent(number, entry.ts, channel, entry.payload, redacted=entry.redacted)
-            else:
-                retained = bool((entry.meta or {}).get("retained"))
-                rule.received(
-                    number, entry.ts, channel, entry.payload, listener, retained=retained, redacted=entry.redacted
-                )
+        channel, messager = (None if name is None else self._name(name) for name in (entry.channel, entry.messager))
+        kind = KINDS.index(entry.kind) + 1
+        self._feed.add(number, entry.ts, kind, channel, messager, entry.payload, entry.redacted, entry.meta or {})
 
     async def _begin_recorders(self) -> None:
         """Note since when new recorders have been listening, and to what."""
-        for row in await self._log.recorders(self._of):
-            if row.ordinal not in self._ids:
-                self._ids[row.ordinal] = row.id
-                self._subscriptions.begin(row)
-                if row.first_ts is not None and row.started_at <= row.first_ts:
-                    self._rule.gap(row.id, row.started_at)
+        new = [row for row in await self._log.recorders(self._of) if row.ordinal not in self._ids]
+        for row in new:
+            self._ids[row.ordinal] = row.id
+            self._subscriptions.begin(row)
+        for number, ts in began(new).items():
+            self._rule.gap(number, ts)
 
     def _number(self, place: Cursor) -> int:
         return self._ids[place.recorder] << SEQ_BITS | place.seq

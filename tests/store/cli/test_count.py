@@ -180,7 +180,7 @@ def test_steps_are_left_out_where_too_many_are_empty(count: Count) -> None:
     [
         (
             ["--by", "sender"],
-            ["cannot count by 'sender'. Give channel, from, to, kind, agent, mark, minute"],
+            ["cannot count by 'sender'. Give channel, channel[1], from, to, kind, agent, pair, mark, minute"],
         ),
         (["--by", "from,to,kind"], ["Give one dimension or two different ones"]),
         (["--by", "minute", "--max-gap", "soon"], ["--max-gap: 'soon' is not a duration"]),

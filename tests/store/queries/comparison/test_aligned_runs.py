@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Match, NewEvent, Selection, StoreError, summarise
-from messager_store.log.messages import selected_pages
 from messager_store.log.selection import Filters
 from messager_store.maintenance.removal import remove
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.projection.pages import found_pages
+from messager_store.projection.selecting import Rows
 from messager_store.queries.comparison import channel_differences, sequence_alignment
 from messager_store.queries.comparison.compare import Comparison, Counts, compare
 from messager_store.replay import ChannelMap
@@ -254,7 +255,7 @@ async def test_a_selection_on_each_side_is_as_if_only_its_messages_had_been_reco
         sides = []
         for name in ("a", "b"):
             of = await log.experiment(name)
-            pages = selected_pages(log, of, Selection(**filters), messages=True)
+            pages = found_pages(log, of, Selection(**filters), Rows.MESSAGES)
             found = [entry async for page in pages for entry in page]
             sides.append([sent(one.ts, one.payload, one.channel or "") for one in found])
         expected = await compared(log, *sides)

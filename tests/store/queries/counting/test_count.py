@@ -71,6 +71,20 @@ async def test_a_message_counts_for_both_of_its_agents_and_once_for_itself(log: 
     assert (rows(found), found.messages) == ([("a", 3), ("b", 2), (None, 1)], 4)
 
 
+async def test_a_pair_counts_in_both_directions_and_a_part_of_a_channel_by_its_place(log: EventLog) -> None:
+    talk = [("b", "a", "x:1:chat"), ("a", "b", "x/2/chat"), ("a", None, "x"), (5, "5", "y:1"), ("5", 5, "")]
+    of = await filled(log, [told(at, who, whom, channel=channel) for at, (who, whom, channel) in enumerate(talk)])
+    assert rows(await count(log, of, "pair")) == [(["5", 5], 2), (["a", "b"], 2), ([None, "a"], 1)]
+    assert rows(await count(log, of, "channel[1]")) == [(None, 2), ("1", 2), ("2", 1)]
+    assert rows(await count(log, of, ("channel[-1]", "channel[0]"), order="name")) == [
+        ("", "", 1),
+        ("1", "y", 1),
+        ("chat", "x", 2),
+        ("x", "x", 1),
+    ]
+    assert [row["pair"] for row in (await count(log, of, "pair")).records()] == ["5 - 5", "a - b", "- - a"]
+
+
 async def test_derived_ids_count_as_given_ones(log: EventLog) -> None:
     of = await filled(log, [told(0, "a", "b"), told(1, "a", "b")._replace(flags=3)])
     assert rows(await count(log, of)) == [("a", "b", 2)]
@@ -139,7 +153,7 @@ async def test_nothing_selected_gives_no_rows(log: EventLog) -> None:
 @pytest.mark.parametrize(
     ("by", "message"),
     [
-        ("sender", "'sender'. Give channel, from, to, kind, agent, mark, minute, hour, day, a length of time"),
+        ("sender", r"'sender'. Give channel, channel\[1\], from, to, kind, agent, pair, mark, minute, hour"),
         ("field", "'field'. Give"),
         ("0s", "'0s'. Give"),
         ((), "cannot count by nothing. Give one"),
