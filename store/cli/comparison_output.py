@@ -96,6 +96,8 @@ def show_comparison(result: Comparison, full: bool) -> None:
         more = f" and {plural(len(named) - 3, 'more channel')}" if len(named) > 3 else ""
         text = "behind the opening, less than a tenth is on both sides: aligned only by messages that both have once"
         click.secho(f"{', '.join(map(safe, named[:3]))}{more}: {text}", fg="yellow")
+    if result.shares_little:
+        note("less than a tenth of the messages is equal: --summary compares who said how much to whom, and how fast")
     if not result.differences:
         return
     first, *others = result.differences

@@ -74,7 +74,11 @@ def _by_content(path: str | os.PathLike[str], head: str) -> str:
     if '"role"' in head and '"content"' in head and re.search('"(timestamp|created_at)"', head):
         return "agentscope"  # inside the state of an agent or a session
     columns = re.split(r"[,\t]", head.partition("\n")[0].strip().lower())
-    return "csv" if len(columns) > 1 and {"ts", "time"} & {column.strip(' "') for column in columns} else JSONL
+    return (
+        "csv"
+        if len(columns) > 1 and {"ts", "time", "timestamp"} & {column.strip(' "') for column in columns}
+        else JSONL
+    )
 
 
 def _head(path: str | os.PathLike[str]) -> str:

@@ -1,10 +1,11 @@
 """CSV with a header, UTF-8, a message a row; fields with tabs between them if the name ends in .tsv.
 
-Columns by name, in any order: `ts` (integer, ns UTC) or `time` (ISO 8601, or seconds since 1970), `channel`, `from_id`
-or `from`, `to_id` or `to`, `payload` or `text`, `kind` (by default sent). Of two names for one value, the first is
-used. An empty field is no id. Without a column `from_type` or `to_type`, an id that is written as an integer is a
-number, and any other is text, as is one in quotes ("7"); with the type `string` an id is text, with any other JSON.
-`payload_base64` holds a payload that is not UTF-8, `meta` a JSON object. So a file of `export` can be read.
+Columns by name, in any order: `ts` (integer, ns UTC) or `time` (ISO 8601, or seconds since 1970), `channel`, `from_id`,
+`to_id`, `payload`, `kind` (by default sent); `COLUMNS` has the other names that are usual for them. Of two names for
+one value, the first is used. An empty field is no id. Without a column `from_type` or `to_type`, an id that is written
+as an integer is a number, and any other is text, as is one in quotes ("7"); with the type `string` an id is text, with
+any other JSON. `payload_base64` holds a payload that is not UTF-8, `meta` a JSON object. So a file of `export` can be
+read.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from .source import Choices, Told, checked
 from .times import Clock, seconds
 
 COLUMNS = {
-    "ts": ("ts", "time"),
-    "channel": ("channel",),
-    "from_id": ("from_id", "from"),
-    "to_id": ("to_id", "to"),
-    "payload": ("payload", "text"),
+    "ts": ("ts", "time", "timestamp"),
+    "channel": ("channel", "topic"),
+    "from_id": ("from_id", "from", "sender"),
+    "to_id": ("to_id", "to", "receiver", "recipient"),
+    "payload": ("payload", "text", "message", "content"),
     "kind": ("kind",),
     "from_type": ("from_type",),
     "to_type": ("to_type",),
@@ -72,16 +73,18 @@ class Source(InputFile):
                 yield entry
 
     def _places(self, header: list[str]) -> dict[str, int]:
-        """Return the position of each column that is used, by its name."""
+        """Return the position of each column that is used, by its value: `ts`, or `time` in another form."""
         if len(set(header)) < len(header):
             raise InvalidEntry(f"two columns have the same name: {', '.join(header):.200}")
         found = {}
         for value, names in COLUMNS.items():
             name = next((name for name in names if name in header), None)
             if name is not None:
-                found[name] = header.index(name)
+                found["time" if value == "ts" != name else value] = header.index(name)
             elif value in ("ts", "payload"):
-                raise InvalidEntry(f"no column {' or '.join(names)}; the columns are {', '.join(header):.200}")
+                raise InvalidEntry(
+                    f"no column {', '.join(names[:-1])} or {names[-1]}; the columns are {', '.join(header):.200}"
+                )
         if "channel" not in found:
             if self._channel is None:
                 raise InvalidEntry("no column channel. Name a channel for all messages with --channel")
@@ -98,7 +101,7 @@ class Source(InputFile):
             return None
         if kind not in _KINDS:
             raise InvalidEntry(f"kind {kind!r:.60} is none of {', '.join(_KINDS)}")
-        said = (row["payload"] if "payload" in row else row["text"]).encode()
+        said = row["payload"].encode()
         if row.get("payload_base64"):
             said = bytes_of({"payload_base64": row["payload_base64"]}, "payload") or b""
         meta = meta_of(row["meta"]) if row.get("meta") else None
@@ -156,7 +159,7 @@ class Source(InputFile):
 
 def _agent(row: dict[str, str], side: str) -> Any:
     """Return the sender or the recipient of a row."""
-    written, kind = row.get(f"{side}_id", row.get(side, "")), row.get(f"{side}_type")
+    written, kind = row.get(f"{side}_id", ""), row.get(f"{side}_type")
     if not written and not kind:
         return None
     if kind:

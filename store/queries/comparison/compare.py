@@ -70,6 +70,7 @@ async def compare(
 
     With `by_sender`, the messages of each sender on a channel are compared on their own. The order between the senders
     of a channel then makes no difference, as in a replay with live agents, which reproduces the order of each Messager.
+    Channels on which one side does not know all senders are compared as a whole.
 
     A message that is redacted on one side counts as equal to its counterpart. Memory use is about 350 bytes for each
     message behind the first difference of its channel, and for each by which one side is ahead of the other on a
@@ -93,6 +94,10 @@ async def compare(
         Side(log, of_a, chosen, await chosen.span(log.database, of_a), mapping, as_one, by_sender),
         Side(other, of_b, chosen, await chosen.span(other.database, of_b), None, as_one, by_sender),
     )
+    if by_sender:
+        whole = set[str]().union(*[await side.without_senders() for side in sides])
+        for side in sides:
+            side.leave_whole(whole)
     if match is not None and match.bytes_only and match.judge is None:
         match = None
     absent = AbsentPaths(() if match is None else (*match.ignore, *match.shape))

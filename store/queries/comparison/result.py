@@ -13,6 +13,8 @@ from .channel_differences import Kind
 from .similarity import grams, similarity
 from .text_diff import LEAD, LONGEST, common_prefix, shortened
 
+FEW = 10
+"""Messages of runs that are too short to say how much they share."""
 SHOWN = 5
 """Differences that are shown in the text of a comparison."""
 CONTEXT = 100
@@ -272,6 +274,12 @@ class Comparison:
     def unit(self) -> str:
         """Return the name of what `channels` counts."""
         return "sender and channel pair" if self.by_sender else "channel"
+
+    @property
+    def shares_little(self) -> bool:
+        """True if less than a tenth of the messages is equal, of ten or more: figures of the runs tell more then."""
+        most = max(self.messages_a, self.messages_b)
+        return most >= FEW and self.messages.equal * 10 < most
 
     @property
     def by_anchors(self) -> list[str]:

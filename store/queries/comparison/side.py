@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from sqlalchemy import func, select
+
 from messager import channels
 from messager.brokers import BROKER_KINDS
 
+from ...db.codes import CHANNEL, KINDS
 from ...db.database import Database
+from ...db.schema import event
 from ...errors import StoreError
 from ...experiments.records import Experiment
 from ...log.channel_map import ChannelMap, spelling
@@ -16,6 +20,7 @@ from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
 from ...log.event_lookup import events_at
 from ...log.messages import message_pages
+from ...log.names import all_names
 from ...log.selection import Filters, Selection, selection_of
 from ...log.span import Span
 
@@ -46,11 +51,35 @@ class Side:
         self._mapping = mapping
         self._as_one = as_one
         self._names: dict[str | None, str] = {}
+        self._whole: set[str] = set()
 
     def key(self, entry: Event) -> str:
         """Return what a message is compared by: its channel, or with `by_sender`, its channel and its sender."""
         name = self.name(entry.channel)
-        return f"{name}{_SENDER}{json.dumps(entry.from_id)}" if self.by_sender else name
+        apart = self.by_sender and name not in self._whole
+        return f"{name}{_SENDER}{json.dumps(entry.from_id)}" if apart else name
+
+    def leave_whole(self, names: Iterable[str]) -> None:
+        """Compare the messages of these channels together: not all of their senders are known."""
+        self._whole.update(names)
+
+    async def without_senders(self) -> set[str]:
+        """Return the names of the channels on which a message has no sender. Reads all events."""
+        kinds = [KINDS.index(kind) + 1 for kind in ("sent", "received")]
+        query = (
+            select(event.c.channel_id, event.c.kind, func.count() - func.count(event.c.from_id))
+            .where(event.c.experiment_id == self._of.id, event.c.kind.in_(kinds))
+            .group_by(event.c.channel_id, event.c.kind)
+        )
+        async with self._log.database.reading() as connection:
+            rows = (await connection.execute(query)).all()
+        names = await all_names(self._log.database, self._of.id, CHANNEL)
+        sent = {channel for channel, kind, _ in rows if kind == kinds[0]}
+        return {
+            self.name(names[channel])
+            for channel, kind, missing in rows
+            if missing and channel is not None and (kind == kinds[0] or channel not in sent)
+        }
 
     def name(self, channel: str | None) -> str:
         """Return the name under which a channel is compared."""

@@ -213,6 +213,14 @@ async def test_a_table_is_read_by_the_names_of_its_columns(log: EventLog, tmp_pa
     )
 
 
+@pytest.mark.parametrize("recipient", ["receiver", "Recipient"])
+async def test_a_table_may_have_the_usual_names_of_columns(log: EventLog, tmp_path: Path, recipient: str) -> None:
+    (tmp_path / "x.txt").write_text(f"Timestamp,Sender,{recipient},Message,topic\n1714557601.5,ann,3,hello,a/b\n")
+    done, [event] = await imported(log, tmp_path / "x.txt")
+    assert (event.ts, event.from_id, event.to_id, event.payload) == (1714557601500000000, "ann", 3, b"hello")
+    assert (event.channel, done.notes) == ("a/b", ())
+
+
 async def test_a_table_with_tabs_and_exact_times_is_read(log: EventLog, tmp_path: Path) -> None:
     path = tmp_path / "x.tsv.gz"
     text = '\ufeffts\tpayload\ttext\n1700000000000000001\t{""a"": 1}\tignored\n-5\tx\ty\n'
@@ -271,7 +279,7 @@ BAD_FILES = [
     ("x.json", json.dumps([{**LOG_1_3[0], "start_time": "NaN"}]), 1, "not a number of seconds"),
     ("x.json", json.dumps([{**LOG_1_3[0], "start_time": 1e300}]), 1, "not a number of seconds"),
     ("x.json", json.dumps([{**LOG_1_3[0], "sent": "yes"}]), 1, "sent is not true or false"),
-    ("x.csv", "a,b\n1,2\n", 1, "no column ts or time; the columns are a, b"),
+    ("x.csv", "a,b\n1,2\n", 1, "no column ts, time or timestamp; the columns are a, b"),
     ("x.csv", "ts,payload\n1,2\n", 1, "no column channel. Name a channel for all messages with --channel"),
     ("x.csv", "ts,channel,text\n1,c,a\n2,c\n", 3, "2 fields, but the header has 3 columns"),
     ("x.csv", 'ts,channel,text\n1,c,"a\nb"\nx,c,b\n', 4, "ts 'x' is not an integer"),
@@ -283,7 +291,7 @@ BAD_FILES = [
     ("x.csv", "time,channel,text\n10:30,c,a\n", 2, "time '10:30' is not a time such as"),
     ("x.csv", "ts,channel,text,to,to_type\n1,c,x,[,array\n", 2, "to_id '[' is not JSON"),
     ("x.csv", "ts,channel,text\n", None, "no messages of the format csv"),
-    ("x.csv", "", 1, "no column ts or time"),
+    ("x.csv", "", 1, "no column ts, time or timestamp"),
 ]
 
 

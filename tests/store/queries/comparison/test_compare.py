@@ -294,3 +294,18 @@ async def test_by_sender_the_order_between_the_senders_of_a_channel_makes_no_dif
         *[('"7"', "only_b")] * 2,
         *[("7", "only_a")] * 2,
     ]
+
+
+async def test_by_sender_a_side_that_knows_no_senders_is_compared_without_them(log: EventLog) -> None:
+    talk = [sent(at, b"%d" % at, "c" if at < 6 else "d", from_id=at % 2) for at in range(9)]
+    await filled(log, talk, "a")
+    await filled(log, [one._replace(from_id=None) if one.channel == "c" else one for one in talk], "b")
+    found = await compare(log, "a", "b", by_sender=True)
+    assert (found.equal, found.messages.equal, found.channels) == (True, 9, 3)  # c, and d by two senders
+
+
+async def test_runs_that_share_little_are_told_from_those_that_differ_a_little(log: EventLog) -> None:
+    for name, mark in (("a", b"a"), ("b", b"b"), ("almost", b"a")):
+        await filled(log, [sent(at, mark + b"%d" % at) for at in range(20)] + [sent(99, name.encode())], name)
+    assert (await compare(log, "a", "b")).shares_little
+    assert not (await compare(log, "a", "almost")).shares_little
