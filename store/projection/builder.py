@@ -89,6 +89,11 @@ class Builder:
         self.rule.end()
         self.add(())
 
+    def take_hurried(self) -> int:
+        """Return the number of messages that were decided early since the last call."""
+        hurried, self.rule.hurried = self.rule.hurried, 0
+        return hurried
+
     def take(self) -> Any:
         """Return the events that were decided since the last call, as a `pyarrow.Table`."""
         tables, self._tables, self.bytes = self._tables or [table((), self._names)], [], 0

@@ -57,6 +57,8 @@ class Part:
     """True if the next part may follow; False for a last part that is made again with what follows."""
     sha256: dict[str, str]
     """By the ending of the name of a file."""
+    hurried: int
+    """Messages that were decided early, because too many were undecided (`MessageRule.hurried`)."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,8 @@ class Manifest:
     parts: list[Part] = field(default_factory=list)
     tail: str | None = None
     """Name of the file of the tail."""
+    hurried: int = 0
+    """Messages of the tail that were decided early."""
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -80,7 +84,7 @@ class Manifest:
                 return cls()
             recorders = {uuid: (seq, head) for uuid, (seq, head) in data["recorders"].items()}
             parts = [Part(**{**part, "place": tuple(part["place"])}) for part in data["parts"]]
-            return cls(recorders, data["retracted"], parts, data["tail"])
+            return cls(recorders, data["retracted"], parts, data["tail"], data["hurried"])
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 

@@ -80,6 +80,8 @@ class Files:
     """The end of the time of each."""
     tail: Any
     """The events behind them, as a `pyarrow.Table`."""
+    hurried: int = 0
+    """Messages that were decided early, because too many were undecided (`MessageRule.hurried`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,9 @@ async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = 
             continue
         await asyncio.to_thread(derived_files.used, folder)
         parts = updater.manifest.parts
-        return Files([folder / f"{part.name}.{EVENTS}" for part in parts], [part.place for part in parts], tail)
+        hurried = updater.manifest.hurried + sum(part.hurried for part in parts)
+        paths = [folder / f"{part.name}.{EVENTS}" for part in parts]
+        return Files(paths, [part.place for part in parts], tail, hurried)
     raise StoreError(
         f"no folder for the projection of {of.exp_id} can be written ({'; '.join(reasons)}). "
         "Name one with MESSAGER_CACHE."

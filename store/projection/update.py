@@ -138,7 +138,8 @@ class Updater:
         builder.end()
         tail = await asyncio.to_thread(builder.take)
         name = await asyncio.to_thread(write_tail, self._folder, self._mode, tail)
-        self.manifest = Manifest(_covered(self._rows_of_recorders), sorted(self._retracted), parts, name)
+        covered, undone = _covered(self._rows_of_recorders), sorted(self._retracted)
+        self.manifest = Manifest(covered, undone, parts, name, builder.take_hurried())
         await asyncio.to_thread(self.manifest.write, self._folder, self._mode)
         return tail
 
@@ -315,7 +316,7 @@ class Updater:
         with no_collection():
             state = json.dumps(builder.state()).encode()
         label, sums = await asyncio.to_thread(write_part, self._folder, self._mode, builder.take(), state)
-        return Part(label, place, events, whole, sums)
+        return Part(label, place, events, whole, sums, builder.take_hurried())
 
 
 def _covered(rows: Iterable[RecorderRow]) -> dict[str, tuple[int, str]]:

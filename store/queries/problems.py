@@ -168,6 +168,9 @@ class _Search:
         if difference is not None and difference > EARLY_NS:
             what = f"the clocks of the recorders differ by up to {length(difference / 1e9)}"
             self.notes.append(f"{what}: what arrived more than {EARLY_NS // 10**9} s before it was sent is not matched")
+        if hurried := self._here.files.hurried:
+            what = f"{plural(hurried, 'message')} of senders that were not recorded"
+            self.notes.append(f"{what} may be receptions of others: too many came at once to wait for their sendings")
         sent = Reading(self._log, self._of, self._here, self._selection.of_kinds({"sent"}))
         condition = await sent.condition()
         await self._note_expected(listeners)

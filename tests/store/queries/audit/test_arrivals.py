@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, Experiment, NewEvent, Selection, problems, redact
+from messager_store.log import message_rule
 from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.audit.problem import Kind
@@ -195,3 +196,13 @@ async def test_a_time_above_which_messages_are_late_is_chosen(log: EventLog) -> 
     assert not await problems(log, of, late_ns=300 * MS)
     [late] = (await problems(log, of, late_ns=300 * MS - 1)).details
     assert (late.kind, late.delay_ns, late.recorder) == (Kind.LATE, 300 * MS, 2)
+
+
+async def test_messages_that_were_decided_early_are_noted(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_rule, "MOST_UNDECIDED", 3)
+    of = await experiment(log)
+    await speaker(log, of, [sent(20 * S)])
+    await listener(log, of, [heard(S + at, b"%d" % at) for at in range(8)])
+    notes = (await problems(log, of)).notes
+    assert any(note.startswith("5 messages of senders that were not recorded may be receptions") for note in notes)
+    assert (await problems(log, of)).notes == notes
