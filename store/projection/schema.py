@@ -57,7 +57,7 @@ def pyarrow() -> Any:
     except ImportError:
         wanted = " ".join(f"'{requirement(name)}'" for name in ("duckdb", "pyarrow"))
         raise StoreError(
-            f"tables and SQL need DuckDB and pyarrow, which are not installed: `pip install {wanted}`"
+            f"questions and tables need DuckDB and pyarrow, which are not installed: `pip install {wanted}`"
         ) from None
 
 

@@ -160,7 +160,7 @@ export class ServedSource {
     const query = parameters({ ...filter, since, until });
     query.set("buckets", String(buckets));
     query.set("by", by);
-    const found = await this._indexed(`${this._url}/activity?${query}`);
+    const found = await this._answer(`${this._url}/activity?${query}`);
     this.messages.name(found.names);
     return {
       starts: Float64Array.from(found.starts),
@@ -174,7 +174,7 @@ export class ServedSource {
     if (this.complete) return pairsOf(this.messages, countedRows(this.messages, rowsOf(this.messages, filter), filter), across);
     const query = parameters(filter);
     query.set("across", across);
-    const { names, pairs, others } = await this._indexed(`${this._url}/pairs?${query}`);
+    const { names, pairs, others } = await this._answer(`${this._url}/pairs?${query}`);
     this.messages.name(names);
     if (parameters(filter).size === 0 && this.head.messages === null) {
       this.head.messages = pairs.reduce((/** @type {number} */ sum, /** @type {any} */ { count }) => sum + count, others);
@@ -259,18 +259,18 @@ export class ServedSource {
     this.examining = true;
     this.onchange(["head"]);
     for (const name of /** @type {const} */ (["problems", "verify"])) {
-      Object.assign(this.head, { [name]: await this._indexed(`${this._url}/${name}`) });
+      Object.assign(this.head, { [name]: await this._answer(`${this._url}/${name}`) });
       this.onchange(["head"]);
     }
   }
 
-  /** Return an answer, when the messages are there and the experiment is indexed. @param {string} url */
-  async _indexed(url) {
+  /** Return an answer, when the messages are there and the projection is up to date. @param {string} url */
+  async _answer(url) {
     await this._first;
     for (;;) {
       const found = await json(url);
-      this.head.indexing = found.indexing ?? null;
-      if (!found.indexing) return found;
+      this.head.building = found.building ?? null;
+      if (!found.building) return found;
       this.onchange(["head"]);
       await new Promise((done) => setTimeout(done, 1000));
     }

@@ -64,8 +64,8 @@ export function summary(app) {
     replace(chapters, marks);
     chapters.hidden = marks.length === 0;
     if (numbers === null) {
-      const { indexing } = app.head;
-      sentence.textContent = indexing ? `Indexing: ${numberText(indexing[0])} of ${plural(indexing[1], "event")} …` : "Counting …";
+      const { building } = app.head;
+      sentence.textContent = building ? `Reading the log: ${numberText(building[0])} of ${plural(building[1], "event")} …` : "Counting …";
       return;
     }
     const name = (/** @type {number} */ at) => visible(app.messages.names.agents[at].text);

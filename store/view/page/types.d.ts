@@ -101,8 +101,8 @@ export interface Head {
   made: { version: string; at: string };
   /** Of a served page: the tail position `recorder:seq,...` up to which the head tells. */
   position?: string;
-  /** Of a served page: events that are indexed, and their total, while counts are incomplete. */
-  indexing?: [number, number] | null;
+  /** Of a served page: events that the projection has, and their total, while it is brought up to date. */
+  building?: [number, number] | null;
   /** Of a served page: that a replay can be followed, or driven. `attached` is the control socket of another's. */
   replay?: { allowed: boolean; attached: string | null; broker: string | null } | null;
 }

@@ -13,7 +13,7 @@
 
 EXP is an exp_id, a name or a prefix. `messages`, `activity` and `pairs` take the filters of `parameters.selection`.
 While the projection is brought up to date, which starts with the first request, counts and problems answer 202 with
-`{"indexing": [done, total]}`; `messages` waits.
+`{"building": [done, total]}`; `messages` waits.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class _Runs:
             return _json(None)
         now = await recorders_now(run.log.database, run.of)
         position = {now.ordinals[number]: last for number, last in now.last_seqs.items()}
-        indexing, messages = await self._questions.progress(run.of.exp_id), None
-        if indexing is None:
+        building, messages = await self._questions.progress(run.of.exp_id), None
+        if building is None:
             messages = await self._questions.ask(run.of.exp_id, _number)
         return _json(
             {
@@ -198,7 +198,7 @@ class _Runs:
                 "shared": "",
                 "made": {"version": __version__, "at": iso(time.time_ns())},
                 "position": parameters.position_text(position),
-                "indexing": indexing,
+                "building": building,
                 "replay": self._replay(),
             }
         )
@@ -238,8 +238,8 @@ class _Runs:
         """Return the endpoint for an answer from the projection, which may not be up to date yet."""
 
         async def endpoint(request: Request, run: Served) -> Response:
-            if (indexing := await self._questions.progress(run.of.exp_id)) is not None:
-                return _json({"indexing": indexing}, 202)
+            if (building := await self._questions.progress(run.of.exp_id)) is not None:
+                return _json({"building": building}, 202)
             return _json(await answer(request.query_params, run))
 
         return endpoint

@@ -79,7 +79,7 @@ async def test_a_page_that_begins_later_has_the_receptions_that_were_recorded_me
         for number in range(3):
             await log.append(writer, [sent(10 * number + 1, b"%d" % number)])
             await log.append(listener, [NewEvent("received", 10 * number + 2, "c", b"%d" % number)])
-            while (await client.get("/api/run/e1/head")).json["indexing"] is not None:
+            while (await client.get("/api/run/e1/head")).json["building"] is not None:
                 pass
             assert (await _messages(client)).columns["receptions"] == [1] * (number + 1)
 
@@ -242,15 +242,15 @@ async def test_counts_wait_for_the_projection_and_say_so(
     monkeypatch.setattr(questions, "PATIENCE_S", 0.01)
     async with viewing(store) as client:
         head = (await client.get("/api/run/e1/head")).json
-        assert (head["indexing"], head["messages"]) == ([3, 10], None)
+        assert (head["building"], head["messages"]) == ([3, 10], None)
         for path in ("activity?since=0&until=9", "pairs", "problems"):
             answer = await client.get(f"/api/run/e1/{path}")
-            assert (answer.status, answer.json) == (202, {"indexing": [3, 10]})
+            assert (answer.status, answer.json) == (202, {"building": [3, 10]})
         goes_on.set()
         while (await client.get("/api/run/e1/pairs")).status == 202:
             pass
         head = (await client.get("/api/run/e1/head")).json
-        assert (head["indexing"], head["messages"]) == (None, 1)
+        assert (head["building"], head["messages"]) == (None, 1)
 
 
 async def test_problems_and_the_verdict_are_those_of_the_store(log: EventLog, store: str) -> None:
