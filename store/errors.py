@@ -36,7 +36,6 @@ StoreError                    exit code 2 on the command line
 ├── ReplayRefused                 a replay that would do harm was not started
 ├── VirtualTimeRefused            an operation that virtual time cannot have, such as a socket
 ├── Deadlock                      in virtual time, every task waits for another
-├── ExaminerFailed                the process that counts for `messager view` refused or ended
 ├── PortTaken                 3   another program listens on the port of `messager view`
 ├── OutputFailed              3   an output file cannot be written, for example because its disk is full
 └── ReplayFailed              3   the broker became unreachable during a replay
@@ -275,14 +274,6 @@ class StatementTimedOut(StoreError):
             f"the statement was ended at its time limit of {seconds:g} s. Ask for less, or give more with --timeout."
         )
         self.seconds = seconds
-
-
-class ExaminerFailed(StoreError):
-    """An error of the process that counts for `messager view`, with its HTTP status."""
-
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 class PortTaken(StoreError):

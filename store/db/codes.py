@@ -14,6 +14,3 @@ SEQ_BITS = 40
 """event.id = recorder.id << SEQ_BITS | seq"""
 SEQ_MASK = (1 << SEQ_BITS) - 1
 """event.id & SEQ_MASK = seq"""
-
-BUCKET_NS = 60_000_000_000
-"""Length of a bucket of `activity`, ns."""

@@ -104,11 +104,6 @@ class RecorderRow:
         return self.epoch < 0
 
     @property
-    def original_role(self) -> str:
-        """The role in the original recording, also for an import."""
-        return str(self.meta.get("role", self.role)) if self.role == "import" else self.role
-
-    @property
     def session(self) -> tuple[int, int]:
         """Start and end of the original recording; an unknown one is the minimum or maximum of int64.
 

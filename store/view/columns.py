@@ -61,8 +61,6 @@ MAX_PAYLOAD = 1 << 20
 """Bytes of a payload in the page; a longer one is cut."""
 TEXT_CUT, PAYLOAD_CUT = 16, 32
 """Bits of `flags`, beside those of `db.codes`: the text, or the payload, is cut."""
-ON_THE_PAGE = frozenset(("sent", "received", "blocked", "failed"))
-"""Kinds of events that the page shows as messages."""
 
 Change = Callable[[Event], Event]
 
