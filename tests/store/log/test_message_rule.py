@@ -126,8 +126,8 @@ def test_a_rule_goes_on_from_a_state_and_equal_states_come_again_behind_a_late_e
 
     without = MessageRule()
     if events:
+        end = events[-1][0]
         late = events.pop(dice.randrange(len(events)))
-        end = events[-1][0] if events else late[0]
         behind = [(end + 2 * WITHIN_NS, 1 << 60, "sent", 99, b"behind", 3)]
         states = []
         for known in ([*events, late], events):
