@@ -16,10 +16,15 @@ from .event_query import TOGETHER, EventQuery, events_of, recorders_now
 from .names import NameReader
 
 
-async def events_at(database: Database, of: Experiment, cursors: Iterable[Cursor]) -> dict[Cursor, Event]:
-    """Return the events of an experiment at these cursors; those that do not exist any more are missing."""
+async def events_at(
+    database: Database, of: Experiment, cursors: Iterable[Cursor], names: NameReader | None = None
+) -> dict[Cursor, Event]:
+    """Return the events of an experiment at these cursors; those that do not exist any more are missing.
+
+    `names` has those that are known already.
+    """
     recorders = await recorders_now(database, of)
-    names = NameReader(database)
+    names = names or NameReader(database)
     ids = recorders.ids
     wanted = sorted(ids[one.recorder] << SEQ_BITS | one.seq for one in set(cursors) if one.recorder in ids)
     found: dict[Cursor, Event] = {}

@@ -16,6 +16,7 @@ from ..log.event_log import EventLog
 from ..log.event_lookup import events_at
 from ..log.event_query import HELD
 from ..log.message_rule import EARLY_NS, WITHIN_NS
+from ..log.names import NameReader
 from ..log.selection import Selection
 from ..log.span import Span
 from .query import BATCH, Projection, events_of
@@ -78,10 +79,11 @@ class Reading:
     ) -> AsyncGenerator[list[Event], None]:
         """Yield the selected events in lists, in the order of `rows`."""
         rows = self.rows(("ts", "recorder", "seq", "size"), span=span, upto=upto, backward=backward)
+        names = NameReader(self._log.database)
         async with aclosing(rows) as batches:
             async for batch in batches:
                 for places in _together(zip(*(column.to_pylist() for column in batch.columns), strict=True)):
-                    found = await events_at(self._log.database, self._of, places)
+                    found = await events_at(self._log.database, self._of, places, names)
                     if events := [found[place] for place in places if place in found]:
                         yield events
 
