@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -19,6 +20,8 @@ from .database import Database
 from .state_folder import cache
 
 _DELETED = ".deleted"
+_OWN = re.compile(r"[0-9a-f]{16}/[0-9]+", re.A)
+"""Folders of projections in the cache: the store (`cache_folder`), and the id of the experiment."""
 LIMIT_MB = 10_000
 """Megabytes of the cache of the user, unless `MESSAGER_CACHE_MB` says otherwise."""
 
@@ -71,23 +74,25 @@ def size_of(folder: Path) -> int:
 def used(folder: Path) -> None:
     """Note that a folder is used now, and delete folders of the cache that were not used for long, above its limit.
 
-    Folders beside a store are not limited. Raises `StoreError` for a limit that is no number.
+    Folders beside a store are not limited, and whatever else is in the folder that MESSAGER_CACHE names does not count
+    and stays. Raises `StoreError` for a limit that is no number.
     """
     root = Path(cache())
     if root not in folder.parents:
         return
     with contextlib.suppress(OSError):
         os.utime(folder)
-    left = _limit() - size_of(root)
-    if left >= 0:
-        return
-    others = [path for path in root.glob("*/*") if path.is_dir() and path != folder]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime):
-        left += size_of(path)
-        with contextlib.suppress(OSError):  # another process deletes it, or it is another user's
-            _delete(path)
-        if left >= 0:
-            return
+    left = _limit() - size_of(folder)
+    others: list[tuple[float, Path]] = []
+    for path in root.glob("*/*"):
+        if path != folder and _OWN.fullmatch(path.relative_to(root).as_posix()):
+            with contextlib.suppress(OSError):  # another process deletes it
+                others.append((path.stat().st_mtime, path))
+    for _, path in sorted(others, reverse=True):
+        left -= size_of(path)
+        if left < 0:
+            with contextlib.suppress(OSError):  # the same, or it is another user's
+                _delete(path)
 
 
 def _limit() -> int:

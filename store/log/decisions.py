@@ -59,7 +59,7 @@ class Decisions:
     ) -> None:
         """`undone` are the ids of sendings that were retracted. For the others, see `decisions`."""
         heard = any(row.kinds["received"] for row in recorders)
-        self.kinds = kinds or ({"sent", "received"} if heard else {"sent"})
+        self.kinds = ({"sent", "received"} if heard else {"sent"}) if kinds is None else kinds
         """The kinds of events that may be messages."""
         self.reads = heard and "received" in self.kinds
         """True if the log is read for it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from ..log.gap import gap_of
 from ..log.mark_labels import MarkLabels
 from ..log.names import as_utf_8
 from . import schema
-from .layout import EVENTS, Place
+from .layout import EVENTS, Manifest, Place
 from .update import Updater
 
 BATCH = 5000
@@ -82,6 +82,8 @@ class Files:
     """The events behind them, as a `pyarrow.Table`."""
     hurried: int = 0
     """Messages that were decided early, because too many were undecided (`MessageRule.hurried`)."""
+    recorders: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """What it covers, as in `Manifest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +150,19 @@ async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = 
             reasons.append(f"{folder}: {error.strerror or error}")
             continue
         await asyncio.to_thread(derived_files.used, folder)
-        parts = updater.manifest.parts
-        hurried = updater.manifest.hurried + sum(part.hurried for part in parts)
-        paths = [folder / f"{part.name}.{EVENTS}" for part in parts]
-        return Files(paths, [part.place for part in parts], tail, hurried)
+        return files_of(folder, updater.manifest, tail)
     raise StoreError(
         f"no folder for the projection of {of.exp_id} can be written ({'; '.join(reasons)}). "
         "Name one with MESSAGER_CACHE."
     )
+
+
+def files_of(folder: Path, manifest: Manifest, tail: Any) -> Files:
+    """Return the files of a folder."""
+    parts = manifest.parts
+    paths = [folder / f"{part.name}.{EVENTS}" for part in parts]
+    hurried = manifest.hurried + sum(part.hurried for part in parts)
+    return Files(paths, [part.place for part in parts], tail, hurried, manifest.recorders)
 
 
 async def _updated(log: EventLog, of: Experiment, folder: Path, progress: Progress | None) -> tuple[Updater, Any]:
@@ -184,13 +191,18 @@ def _opened(here: Files) -> Any:
 
     connection = duckdb.connect(config={"python_enable_replacements": "false", "temp_directory": ""})
     connection.execute("SET TimeZone = 'UTC'")
-    connection.register("tail", here.tail)
-    paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in here.paths)
-    parts = f"SELECT * FROM read_parquet([{paths}]) UNION ALL " if paths else ""
-    connection.execute(f"CREATE VIEW event AS {parts}SELECT * FROM tail")
+    add_events(connection, here)
     for view in ("events", "messages", "deliveries"):
         connection.execute(f"CREATE VIEW {view} AS {VIEWS[view]}")
     return connection
+
+
+def add_events(connection: Any, here: Files, name: str = "event") -> None:
+    """Make the table of events in a DuckDB connection."""
+    connection.register(f"tail_of_{name}", here.tail)
+    paths = ", ".join("'" + str(path).replace("'", "''") + "'" for path in here.paths)
+    parts = f"SELECT * FROM read_parquet([{paths}]) UNION ALL " if paths else ""
+    connection.execute(f"CREATE VIEW {name} AS {parts}SELECT * FROM tail_of_{name}")
 
 
 def statements() -> list[str]:

@@ -130,9 +130,9 @@ class Reading:
     async def _narrowed(self, columns: tuple[str, ...] | None) -> AsyncGenerator[Any, None]:
         """Yield the last event of each channel or sender, or the selected events with those around them."""
         selection = self._selection
-        if selection.last_per is not None:  # the limit is one of what is left then
-            self._selection = selection.limited(None)
-        self._register("selected", [batch["id"] async for batch in self._selected(("id",))])
+        whole = selection if selection.last_per is None else selection.limited(None)  # the limit is one of what is left
+        reading = Reading(self._log, self._of, self._here, whole, self._rows)
+        self._register("selected", [batch["id"] async for batch in reading._selected(("id",))])
         if selection.last_per is not None:
             by, key = ("channel", "channel") if selection.last_per == "channel" else ("from_id", "from_id, from_type")
             condition = Condition([f"e.{by} IS NOT NULL", "e.id IN (FROM selected)"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -18,7 +18,7 @@ from ..log.event_lookup import events_at
 from ..log.event_query import TOGETHER
 from ..log.gap import gap_of
 from ..log.message_rule import EARLY_NS
-from ..log.names import agent_text, all_names, name_text
+from ..log.names import NameReader, agent_text, all_names, name_text
 from ..log.selection import Filters, Selection, selection_of
 from ..projection.query import Progress, Projection, projected
 from ..projection.reading import Reading
@@ -203,13 +203,14 @@ class _Search:
 
     async def _rows(self, statement: str, values: Mapping[str, Any]) -> AsyncGenerator[list[tuple[Any, ...]], None]:
         """Yield the rows of a statement with the event in place of its first three columns, its position."""
-        batches = await asyncio.to_thread(self._here.batches, statement, values)
-        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
-            rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-            for at in range(0, len(rows), TOGETHER):
-                some = [(Cursor(*row[:3]), row[3:]) for row in rows[at : at + TOGETHER]]
-                events = await events_at(self._log.database, self._of, [place for place, _ in some])
-                yield [(events[place], *rest) for place, rest in some if place in events]
+        names = NameReader(self._log.database)
+        with closing(self._here.batches(statement, values)) as batches:
+            while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+                rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+                for at in range(0, len(rows), TOGETHER):
+                    some = [(Cursor(*row[:3]), row[3:]) for row in rows[at : at + TOGETHER]]
+                    events = await events_at(self._log.database, self._of, [place for place, _ in some], names)
+                    yield [(events[place], *rest) for place, rest in some if place in events]
 
     async def _note_others(self) -> None:
         [(others, redacted)] = await asyncio.to_thread(self._here.rows, _OTHERS)

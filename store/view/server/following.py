@@ -35,7 +35,7 @@ from ...log.tail import tail
 from ..columns import encode
 from ..head import gap_for_page, is_chapter, mark_name, mark_of, recorders_of
 from .event_stream import StreamEvent
-from .live_rule import EARLY_NS, Arrival, LiveRule
+from .live_rule import Arrival, LiveRule
 from .parameters import position_text
 from .served_store import Served, ServedStore
 
@@ -55,8 +55,6 @@ CAUGHT_UP = 100_000
 """New events that a page is told about, at most, when it connects: to begin again is faster for more."""
 STATES_S = 2.0
 """Seconds between two looks at the states of the recorders: one that was killed writes nothing."""
-LAST_S = EARLY_NS / 1e9
-"""Seconds after which everything is decided when an experiment is closed."""
 MISSING_S = 0.5
 """Seconds between two looks for an experiment that does not exist yet."""
 AWAY_S = 1.0
@@ -122,12 +120,14 @@ async def _followed(
                 position[entry.recorder] = max(entry.seq, position.get(entry.recorder, 0))
             if found is not None:
                 yield StreamEvent("more", found, position_text(position, more.told))
+    if (last := await more.end(position)) is not None:
+        yield StreamEvent("more", last, position_text(position, more.told))
 
 
 async def _batches(run: Served, position: dict[int, int], new: int) -> AsyncGenerator[list[Event], None]:
     """Yield the events behind a tail position in batches, each in replay order; the first has at least `new`.
 
-    A batch is empty if nothing is old enough; one comes every `EVERY_S` seconds. The last one is empty.
+    A batch is empty if nothing is old enough; one comes every `EVERY_S` seconds.
     """
     waiting = _Waiting(new)
     reader = tail(run.log.database, run.of, dict(position), POLL_S)
@@ -147,8 +147,6 @@ async def _batches(run: Served, position: dict[int, int], new: int) -> AsyncGene
             if (now := time.monotonic()) >= due:
                 due = now + EVERY_S
                 yield waiting.take(everything=ended)
-        await asyncio.sleep(LAST_S)
-        yield []
     finally:
         if reading is not None:
             reading.cancel()
@@ -222,6 +220,11 @@ class _More:
     def told(self) -> Cursor | None:
         """The last message that was told."""
         return self._rule.told
+
+    async def end(self, position: dict[int, int]) -> dict[str, Any] | None:
+        """Return the data of what was not decided when the experiment was closed; None for nothing."""
+        self._rule.end()
+        return await self.found([], position)
 
     async def found(self, batch: list[Event], position: dict[int, int]) -> dict[str, Any] | None:
         """Return the data of a batch that follows a tail position, with what is decided now; None for nothing."""

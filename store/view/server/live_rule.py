@@ -72,7 +72,7 @@ class LiveRule:
                 before += page
         await self.add(before[::-1])
         if told is None:
-            self._rule.end_undecided()
+            self.end()
         untold, arrivals = self.take()
         if told is None:
             self.told = self.told or Cursor(-(2**63), 0, 0)
@@ -93,6 +93,10 @@ class LiveRule:
             self._add(entry)
             if entry.ts > self._last[0]:
                 self._last = entry.ts, time.monotonic_ns()
+
+    def end(self) -> None:
+        """Decide about everything: no event follows."""
+        self._rule.end_undecided()
 
     def take(self) -> tuple[list[Event], list[Arrival]]:
         """Return the new messages in replay order, and the receptions that belong to a message, decided until now."""
@@ -118,7 +122,7 @@ class LiveRule:
 
     def _add(self, entry: Event) -> None:
         number = self._number(entry.cursor)
-        if entry.kind in ("sent", "received") and number not in self._retracted:
+        if entry.kind == "received" or (entry.kind == "sent" and number not in self._retracted):
             self._undecided[number] = entry
         channel, messager = (None if name is None else self._name(name) for name in (entry.channel, entry.messager))
         kind = KINDS.index(entry.kind) + 1

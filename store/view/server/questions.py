@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from sqlalchemy import func, select
@@ -113,36 +113,47 @@ class _Opened:
         """Held by a question: a connection answers one at a time."""
         self.done = 0, 0
         """Events that are in the projection, and their number, while it is brought up to date."""
-        self._updating: asyncio.Task[None] | None = None
+        self._updates: set[asyncio.Task[None]] = set()
+        self._updating = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._state: Any = None
         """What the projection was opened for."""
 
     def update(self) -> asyncio.Task[None]:
-        """Return what brings the projection up to date."""
-        if self._updating is None or self._updating.done():
-            self._updating = asyncio.create_task(self._update())
-        return self._updating
+        """Begin to bring the projection up to date with what the log has now; return what ends then.
+
+        An update that is running does not do: it has read the log before.
+        """
+        update = asyncio.create_task(self._update())
+        self._updates.add(update)
+        update.add_done_callback(self._ended)
+        return update
+
+    def _ended(self, update: asyncio.Task[None]) -> None:
+        self._updates.discard(update)
+        if not update.cancelled():
+            update.exception()  # who waits for it gets it; nobody may wait any more
 
     async def close(self) -> None:
         """End the update; what was written remains."""
-        if self._updating is not None:
-            self._updating.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await self._updating
+        updates = list(self._updates)
+        for update in updates:
+            update.cancel()
+        await asyncio.gather(*updates, return_exceptions=True)
         await self._stack.aclose()
 
     async def _update(self) -> None:
-        state = await self._now()
-        if state == self._state:
-            return
-        self.done = 0, 0
-        stack = AsyncExitStack()
-        projection = await stack.enter_async_context(projected(self.log, self.of, self._note))
-        async with self.asking:
-            self._stack, stack = stack, self._stack
-            self.projection, self._state = projection, state
-            await stack.aclose()
+        async with self._updating:
+            state = await self._now()
+            if state == self._state:
+                return
+            self.done = 0, 0
+            stack = AsyncExitStack()
+            projection = await stack.enter_async_context(projected(self.log, self.of, self._note))
+            async with self.asking:
+                self._stack, stack = stack, self._stack
+                self.projection, self._state = projection, state
+                await stack.aclose()
 
     async def _now(self) -> Any:
         redactions = select(func.max(redaction.c.id)).where(redaction.c.experiment_id == self.of.id)

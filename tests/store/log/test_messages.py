@@ -62,7 +62,14 @@ async def test_a_reader_of_the_log_has_the_messages_of_the_projection(
         return dice.choice([3, 1000])
 
     monkeypatch.setattr(module, "page_size", few)
-    for filters in ({}, {"kinds": ["received"]}, {"kinds": ["sent"]}, {"channels": "a"}, {"from_ids": 1}):
+    for filters in (
+        {},
+        {"kinds": ["received"]},
+        {"kinds": ["sent"]},
+        {"kinds": []},
+        {"channels": "a"},
+        {"from_ids": 1},
+    ):
         rows = (await table(log, of, **filters)).select(["ts", "recorder", "seq"]).to_pylist()  # type: ignore[arg-type]
         expected = [Cursor(**row) for row in rows]
         chosen = Selection(**filters)  # type: ignore[arg-type]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from messager_store import EventLog, StoreError
+from messager_store import EventLog, Experiment, StoreError
 from messager_store.db import derived_files
-from messager_store.projection import layout, update
+from messager_store.projection import checking, layout, update
 from messager_store.projection.checking import check
 from messager_store.projection.layout import EVENTS, TAIL
 from messager_store.projection.tables import table
@@ -50,6 +51,21 @@ async def test_a_changed_projection_is_found_by_making_it_anew(log: EventLog, sh
     assert await check(log, of) == []
 
 
+async def test_a_projection_is_compared_with_the_log_as_it_was_at_one_moment(
+    log: EventLog, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = await filled(log, [sent(at, b"%d" % at) for at in range(34)])
+    original, writers = checking.brought_up, [await log.register(of, role="tap")]
+
+    async def recorded_meanwhile(log: EventLog, of: Experiment) -> Any:
+        while writers:
+            await log.append(writers.pop(), [sent(20, b"late")])
+        return await original(log, of)
+
+    monkeypatch.setattr(checking, "brought_up", recorded_meanwhile)
+    assert await check(log, of) == []
+
+
 async def test_the_cache_shows_and_deletes_the_projections_of_a_store(
     log: EventLog, store: str, tmp_path: Path
 ) -> None:
@@ -71,7 +87,11 @@ async def test_projections_that_were_not_used_for_long_leave_a_full_cache(
 ) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("MESSAGER_CACHE", str(cache))
-    folders = [cache / "store" / str(number) for number in range(3)]
+    folders = [cache / "0123456789abcdef" / str(number) for number in range(3)]
+    of_another_program = cache / "other" / "1"
+    of_another_program.mkdir(parents=True)
+    (of_another_program / "large").write_bytes(b"x" * 3_000_000)
+    os.utime(of_another_program, (0, 0))
     for age, folder in enumerate(folders):
         folder.mkdir(parents=True)
         (folder / layout.MANIFEST).write_bytes(b"x" * 400_000)
@@ -83,6 +103,7 @@ async def test_projections_that_were_not_used_for_long_leave_a_full_cache(
         derived_files.used(folders[2])
         derived_files.used(beside)
         assert [folder.exists() for folder in folders] == left and beside.exists()
+        assert (of_another_program / "large").exists()
     monkeypatch.setenv("MESSAGER_CACHE_MB", "much")
     with pytest.raises(StoreError, match="MESSAGER_CACHE_MB='much' is no number"):
         derived_files.used(folders[2])

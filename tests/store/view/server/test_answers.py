@@ -253,6 +253,34 @@ async def test_counts_wait_for_the_projection_and_say_so(
         assert (head["building"], head["messages"]) == (None, 1)
 
 
+async def test_a_question_has_what_was_recorded_while_an_earlier_one_was_being_prepared(
+    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_read, goes_on = threading.Event(), threading.Event()
+    original = questions.projected
+
+    @asynccontextmanager
+    async def slow(*arguments: Any) -> AsyncIterator[Any]:
+        async with original(*arguments) as here:
+            has_read.set()
+            await asyncio.to_thread(goes_on.wait)
+            yield here
+
+    monkeypatch.setattr(questions, "projected", slow)
+    of = await filled(log, [sent(1)])
+    async with questions.Questions(store) as asked:
+        assert await asked.progress("e1", wait_s=0) is not None
+        await asyncio.to_thread(has_read.wait)
+        await log.append(await log.register(of, role="tap"), [sent(2)])
+
+        async def number(log: EventLog, of: Any, here: Any) -> Any:
+            return here.rows("SELECT count(*) FROM event")
+
+        answer = asyncio.create_task(asked.ask("e1", number))
+        asyncio.get_running_loop().call_later(0.2, goes_on.set)
+        assert await answer == [(2,)]
+
+
 async def test_problems_and_the_verdict_are_those_of_the_store(log: EventLog, store: str) -> None:
     of = await filled(log, [sent(1), NewEvent("gap", 2, None, b"", meta={"reason": "away"})])
     async with viewing(store) as client:

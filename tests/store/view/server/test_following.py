@@ -200,6 +200,18 @@ async def test_a_reception_that_is_committed_before_its_sending_finds_it(log: Ev
         assert [sending for sending, *_ in told.received] == ["2:2:3"]
 
 
+async def test_a_failure_that_names_a_reception_as_its_cause_is_told_with_it(log: EventLog, store: str) -> None:
+    heard = NewEvent("received", 1, "c", b"heard")
+    failed = NewEvent("failed", 2, "c", b"failed", cause=(1, 1), meta={"outcome": "unknown"})
+    of = await filled(log, [])
+    async with viewing(store) as client, client.events("/api/run/e1/follow") as stream:
+        await _writer(log, of, [heard, failed._replace(cause=(2, 1))])
+        await close(log, of, force=True)
+        told = Told()
+        await told.to_end(stream)
+        assert sorted(told.texts) == ["failed", "heard"]
+
+
 async def test_marks_have_the_labels_of_the_head(log: EventLog, store: str) -> None:
     def tick(ts: int, name: str = "tick") -> NewEvent:
         return NewEvent("mark", ts, None, b"", meta={"name": name})
