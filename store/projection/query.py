@@ -17,6 +17,7 @@ from typing import Any
 from messager.record import is_own
 
 from ..db import derived_files
+from ..db.codes import FROM_DERIVED, TO_DERIVED
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..json_text import dump, load_object
@@ -39,6 +40,7 @@ _FIELDS = (
     *("recorder", "seq", "kind", "channel", "from_id", "from_type", "to_id", "to_type", "derived", "msg_id", "text"),
     *("payload", "redacted"),
 )
+_DERIVED = {"derived": f"(e.flags & {FROM_DERIVED | TO_DERIVED})::TINYINT AS derived"}
 _MORE = ("mark", "messager", "heard", "arrival", "cause", "receivers", "duration_ns", "meta", "origin")
 COLUMNS = ("ts", "time", *_FIELDS, "received_at", "copies", *_MORE)
 """The columns of events and messages; docs/analysis.md describes them."""
@@ -47,10 +49,10 @@ COLUMNS = ("ts", "time", *_FIELDS, "received_at", "copies", *_MORE)
 def events_of(received: str = "true") -> str:
     """Return the SELECT of `events`, from `event e`. `received` is a condition on the receptions that are looked at."""
     return f"""
-        SELECT e.ts, {TIME.format("e.ts")} AS time, {", ".join(f"e.{name}" for name in _FIELDS)},
+        SELECT e.ts, {TIME.format("e.ts")} AS time, {", ".join(_DERIVED.get(name, f"e.{name}") for name in _FIELDS)},
             {TIME.format("CASE e.kind WHEN 'received' THEN e.ts WHEN 'sent' THEN d.first END")} AS received_at,
             CASE e.kind WHEN 'sent' THEN coalesce(d.copies, 0) END AS copies,
-            {", ".join(f"e.{name}" for name in _MORE)}, e.folded, e.size, e.id, e.message_id, e.is_copy
+            {", ".join(f"e.{name}" for name in _MORE)}, e.folded, e.size, e.flags, e.id, e.message_id, e.is_copy
         FROM event e
         LEFT JOIN (SELECT message_id, min(ts) AS first, count(*) AS copies FROM event
             WHERE message_id <> id AND NOT is_copy AND {received} GROUP BY 1) d ON d.message_id = e.id"""

@@ -63,8 +63,8 @@ class Reading:
     ) -> AsyncGenerator[Any, None]:
         """Yield the selected rows of the view `events` as record batches, in replay order, or from last to first.
 
-        `columns` are all by default. With `span`, it is that part instead of the one of the selection; with `upto`, the
-        events of each recorder (ordinal) are those up to a seq.
+        With `columns`, those of the table `event`, which needs no look at receptions. With `span`, it is that part
+        instead of the one of the selection; with `upto`, the events of each recorder (ordinal) are those up to a seq.
         """
         if self._selection.last_per is not None or self._selection.context:
             found = self._narrowed(columns)
@@ -183,7 +183,7 @@ class Reading:
         ]
         if backward:
             windows.reverse()
-        order, wide, at = ("ts DESC, id DESC", 1, 0) if backward else ("ts, id", 1, 0)
+        order, wide, at = ("e.ts DESC, e.id DESC", 1, 0) if backward else ("e.ts, e.id", 1, 0)
         while at < len(windows):
             some = windows[at : at + wide]
             first, last = (some[-1][0], some[0][1]) if backward else (some[0][0], some[-1][1])
@@ -196,17 +196,16 @@ class Reading:
             if last is not None:
                 made.add(_UP_TO, last_ts=last[0], last_id=last[1])
                 received += f" AND ts <= {min(last[0] + WITHIN_NS, 2**63 - 1)}"
-            statement = (
-                f"SELECT {'*' if columns is None else ', '.join(columns)} FROM "
-                f"({events_of(received)} WHERE {made.where}) ORDER BY {order}"
-            ) + ("" if limit is None else f" LIMIT {limit}")
+            read = events_of(received) if columns is None else f"SELECT {', '.join(columns)} FROM event e"
+            statement = f"{read} WHERE {made.where} ORDER BY {order}"
+            statement += "" if limit is None else f" LIMIT {limit}"
             found = 0
             if columns is None:
                 with closing(self._here.batches(statement, made.values)) as reader:
                     while (batch := await asyncio.to_thread(next, reader, None)) is not None:
                         found += batch.num_rows
                         yield batch
-            else:  # few columns: the connection is free for other questions while they are used
+            else:  # the connection is free for other questions while they are used
                 table = await asyncio.to_thread(self._here.table, statement, made.values)
                 found = table.num_rows
                 for batch in table.to_batches(BATCH):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from messager import channels
 from messager.drivers import requirement
 
-from ..db.codes import AGENT, FROM_DERIVED, KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
+from ..db.codes import AGENT, KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK
 from ..errors import DamagedStore, StoreError
 from ..json_text import dump
 from ..log.attributes import decode
@@ -81,7 +81,7 @@ def schema() -> Any:
             ("from_type", few),
             ("to_id", name),
             ("to_type", few),
-            ("derived", pa.int8()),
+            ("flags", pa.uint8()),
             ("msg_id", pa.string()),
             ("text", pa.string()),
             ("folded", pa.string()),
@@ -164,7 +164,7 @@ def table(decided: Sequence[Decided], names: Names) -> Any:
         "from_type": [names.types[number] for number in of_row["from_id"]],
         "to_id": [names.texts[number] for number in of_row["to_id"]],
         "to_type": [names.types[number] for number in of_row["to_id"]],
-        "derived": [flag & (FROM_DERIVED | TO_DERIVED) for flag in flags],
+        "flags": flags,
         "msg_id": _values(known, "msg_id"),
         "text": [text for text, _ in texts],
         "folded": [folded for _, folded in texts],

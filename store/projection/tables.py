@@ -33,7 +33,15 @@ def columns() -> Any:
     """Return the schema of tables of events. docs/analysis.md describes them."""
     pa = schema.pyarrow()
     time = pa.timestamp("us", "UTC")
-    made = {"time": time, "received_at": time, "copies": pa.int64(), "from_id": pa.string(), "to_id": pa.string()}
+    text = pa.string()
+    made = {
+        "time": time,
+        "received_at": time,
+        "copies": pa.int64(),
+        "derived": pa.int8(),
+        "from_id": text,
+        "to_id": text,
+    }
     stored = schema.schema()
     return pa.schema([(name, made[name] if name in made else stored.field(name).type) for name in COLUMNS])
 

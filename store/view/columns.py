@@ -27,29 +27,19 @@ Payloads: `form` and `end` (the end of each in `data`). With a form above 0, the
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import zlib
 from array import array
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..db.codes import KINDS, NO_TEXT, REDACTED
-from ..experiments.records import Experiment
-from ..log.cursor import clamped
-from ..log.event import Event
-from ..log.event_log import EventLog
-from ..log.message_rule import EARLY_NS, WITHIN_NS
-from ..log.names import agent_text, agent_value, name_text
-from ..log.selection import Selection
+from ..log.names import agent_text, agent_value
 from ..log.text import storable
-from ..projection.query import Progress, Projection, projected
-from ..projection.reading import Reading
-from ..projection.schema import pyarrow
-from ..projection.selecting import Rows
+from ..projection.schema import agent_of, pyarrow
+from .shown import Shown
 
 ROWS = 16_384
 """Maximum of messages in a chunk."""
@@ -61,8 +51,6 @@ MAX_PAYLOAD = 1 << 20
 """Bytes of a payload in the page; a longer one is cut."""
 TEXT_CUT, PAYLOAD_CUT = 16, 32
 """Bits of `flags`, beside those of `db.codes`: the text, or the payload, is cut."""
-
-Change = Callable[[Event], Event]
 
 
 def _ascii(text: str) -> str:
@@ -80,20 +68,12 @@ FORMS: tuple[tuple[Callable[[str], str], ...], ...] = (
 """Ways in which a payload may hold its text: as it is, as JSON, as JSON in JSON. `page/payloads.js` has the same."""
 
 
-class Reception(NamedTuple):
-    """A reception of a message."""
-
-    recorder: int
-    """Ordinal."""
-    seq: int
-    ts: int
-    messager: str | None
-    arrival: int | None
-
-
 @dataclass(slots=True)
 class Names:
-    """Positions of agents, channels and Messagers, from 1, in the order in which they are first used."""
+    """Positions of agents, channels and Messagers, from 1, in the order in which they are first used.
+
+    Channels and Messagers are as `name_text` returns them.
+    """
 
     agents: dict[bytes, int] = field(default_factory=dict)
     channels: dict[str, int] = field(default_factory=dict)
@@ -115,8 +95,8 @@ class Names:
         """Return the names at these positions: `[position, text]`, of an agent also its id as JSON."""
         return {
             "agents": [[at, *_agent(value)] for value, at in self.agents.items() if at in agents],
-            "channels": [[at, name_text(value)] for value, at in self.channels.items() if at in channels],
-            "messagers": [[at, name_text(value)] for value, at in self.messagers.items() if at in messagers],
+            "channels": [[at, value] for value, at in self.channels.items() if at in channels],
+            "messagers": [[at, value] for value, at in self.messagers.items() if at in messagers],
         }
 
 
@@ -124,189 +104,153 @@ def _agent(value: bytes) -> tuple[str, str]:
     return storable(agent_text(json.loads(value)) or ""), value.decode()
 
 
-async def chunks(
-    log: EventLog,
-    of: Experiment,
-    selection: Selection,
-    names: Names,
-    *,
-    change: Change | None = None,
-    rows: int = ROWS,
-    progress: Progress | None = None,
-) -> AsyncGenerator[tuple[int, bytes], None]:
-    """Yield the messages of a selection as chunks in replay order, each with its number of messages.
+class Chunk(NamedTuple):
+    """The columns of a chunk."""
 
-    A message is there once, by the rule of `log.message_rule`, and so are blocked and failed ones. `change` returns the
-    event to show instead of each; `progress` is called while the projection is brought up to date.
-    """
-    async with projected(log, of, progress) as here:
-        writer = _Writer(here, selection, names, change)
-        waiting: list[Event] = []
-        size = 0
-        async with aclosing(Reading(log, of, here, selection, Rows.SHOWN).events()) as pages:
-            async for page in pages:
-                for entry in page:
-                    waiting.append(entry)
-                    size += len(entry.payload)
-                    if len(waiting) >= rows or size >= CHUNK_BYTES:
-                        yield len(waiting), await writer.chunk(waiting)
-                        waiting, size = [], 0
-        if waiting:
-            yield len(waiting), await writer.chunk(waiting)
+    messages: bytes
+    """A block."""
+    payloads: Any
+    texts: Any
+    """Of each message; null if its payload does not hold it."""
+
+    def packed(self, *, small: bool = False) -> bytes:
+        """Return the chunk. With `small`, which takes longer, payloads are without their texts, and packed better."""
+        level = 6 if small else 1
+        messages = zlib.compress(self.messages, level)
+        payloads = zlib.compress(_payloads(self.payloads, self.texts if small else None), level)
+        return len(messages).to_bytes(4, "little") + messages + payloads
 
 
-class _Writer:
-    def __init__(self, here: Projection, selection: Selection, names: Names, change: Change | None) -> None:
-        self._here = here
-        self._text = selection.text_of
-        self._names = names
-        self._change = change
-        self._messagers: dict[str, str | None] = {}
-
-    async def chunk(self, events: Sequence[Event]) -> bytes:
-        """Return the chunk of events."""
-        receptions = await receptions_of(self._here, events)
-        if self._change is not None:
-            events = [self._change(entry) for entry in events]
-            receptions = [
-                [each._replace(messager=self._changed(each.messager)) for each in found] for found in receptions
-            ]
-        return encode(events, receptions, self._names, self._text)
-
-    def _changed(self, messager: str | None) -> str | None:
-        if messager is None or self._change is None:
-            return messager
-        if messager not in self._messagers:
-            self._messagers[messager] = self._change(Event(0, 1, 1, "received", None, b"", messager=messager)).messager
-        return self._messagers[messager]
-
-
-_RECEPTIONS = """
-    SELECT s.place, r.recorder, r.seq, r.ts, r.messager, r.arrival
-    FROM shown s JOIN event m ON m.recorder = s.recorder AND m.seq = s.seq AND m.ts BETWEEN $first AND $last
-    JOIN event r ON r.message_id = m.id AND r.id <> m.id AND NOT r.is_copy AND r.ts BETWEEN $early AND $late
-    ORDER BY s.place, r.ts, r.id"""
-
-
-async def receptions_of(here: Projection, events: Sequence[Event]) -> list[list[Reception]]:
-    """Return the receptions of each message; the one that is the message itself is none."""
-    found: list[list[Reception]] = [[] for _ in events]
-    if not events:
-        return found
+def chunk(shown: Shown, names: Names) -> Chunk:
+    """Return messages and their receptions as a chunk."""
     pa = pyarrow()
-    columns = {"place": range(len(events))} | {
-        name: [getattr(entry, name) for entry in events] for name in ("recorder", "seq")
+    pc = pa.compute
+    messages, receptions = (table.combine_chunks() for table in shown)
+    rows = messages.num_rows
+    ts, kind, recorder, size = (messages[name] for name in ("ts", "kind", "recorder", "size"))
+    text, payload = messages["text"].cast(pa.large_string()), messages["payload"].cast(pa.large_binary())
+    long_text, long_payload = pc.greater(pc.utf8_length(text), MAX_TEXT), pc.greater(size, MAX_PAYLOAD)
+    if pc.any(long_text).as_py():
+        text = pc.utf8_slice_codeunits(text, 0, MAX_TEXT)
+    if pc.any(long_payload).as_py():
+        payload = pc.binary_slice(payload, 0, MAX_PAYLOAD)
+    flags = messages["flags"].cast(pa.int64())
+    for bit, cut in ((TEXT_CUT, long_text), (PAYLOAD_CUT, long_payload)):
+        flags = pc.bit_wise_or(flags, pc.multiply(cut.cast(pa.int64()), bit))
+    causes = [(0, 0) if cause is None else cause.split(":") for cause in messages["cause"].to_pylist()]
+    place = receptions["place"]
+    columns = {
+        "ts": pc.fill_null(pc.pairwise_diff(_one(ts)), 0),
+        "kind": pc.add(pc.index_in(kind.cast(pa.string()), pa.array(KINDS)), 1),
+        "channel": _positions(messages["channel"], names.channel),
+        "from": _agents(messages, "from", names),
+        "to": _agents(messages, "to", names),
+        "messager": _positions(messages["messager"], names.messager),
+        "flags": flags,
+        "recorder": recorder,
+        "seq": _since_last(recorder, messages["seq"]),
+        "heard": pc.add(pc.fill_null(messages["heard"], -1), 1),
+        "cause_recorder": pa.array([int(at) for at, _ in causes], pa.int64()),
+        "cause_seq": pa.array([int(seq) for _, seq in causes], pa.int64()),
+        "size": size,
+        "receptions": _numbers(place, rows),
+        "at_recorder": receptions["recorder"],
+        "at_messager": _positions(receptions["messager"], names.messager),
+        "at_delay": pc.subtract(receptions["ts"], ts.take(place)),
+        "at_arrival": pc.fill_null(receptions["arrival"], 0),
     }
-    times = [entry.ts for entry in events]
-    first, last = min(times), max(times)
-    values = {"first": first, "last": last, "early": clamped(first - EARLY_NS), "late": clamped(last + WITHIN_NS)}
-
-    def read() -> list[tuple[Any, ...]]:
-        here.connection.register("shown", pa.table({name: pa.array(one, pa.int64()) for name, one in columns.items()}))
-        return here.rows(_RECEPTIONS, values)
-
-    for place, *reception in await asyncio.to_thread(read):
-        found[place].append(Reception(*reception))
-    return found
-
-
-def encode(
-    events: Sequence[Event],
-    receptions: Sequence[Sequence[Reception]],
-    names: Names,
-    text: Callable[[Event], str],
-) -> bytes:
-    """Return events, in replay order, with the receptions of each as a chunk."""
-    rows: list[tuple[int, ...]] = []
-    at: list[tuple[float, ...]] = []
-    texts: list[str] = []
-    payloads = _Payloads()
-    seqs: dict[int, int] = {}
-    last = events[0].ts if events else 0
-    for entry, found in zip(events, receptions, strict=True):
-        said, flags = text(entry), entry.flags & ~(TEXT_CUT | PAYLOAD_CUT)
-        if len(said) > MAX_TEXT:
-            said, flags = said[:MAX_TEXT], flags | TEXT_CUT
-        if len(entry.payload) > MAX_PAYLOAD:
-            flags |= PAYLOAD_CUT
-        said = storable(said)
-        payloads.add(entry.payload, said if not flags & (NO_TEXT | REDACTED | TEXT_CUT) else "")
-        texts.append(said)
-        rows.append(
-            (
-                _wrapped(entry.ts - last),
-                _CODES[entry.kind],
-                names.channel(entry.channel),
-                names.agent(entry.from_id),
-                names.agent(entry.to_id),
-                names.messager(entry.messager),
-                flags,
-                entry.recorder,
-                entry.seq - seqs.get(entry.recorder, 0),
-                0 if entry.arrival is None or entry.kind == "received" else entry.arrival + 1,
-                *(entry.cause or (0, 0)),
-                len(entry.payload),
-                len(found),
-            )
-        )
-        last, seqs[entry.recorder] = entry.ts, entry.seq
-        at += [(each.recorder, names.messager(each.messager), each.ts - entry.ts, each.arrival or 0) for each in found]
-    columns = dict(zip(_MESSAGE, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(_MESSAGE, ())
-    columns |= dict(zip(_RECEPTION, zip(*at, strict=True), strict=True)) if at else dict.fromkeys(_RECEPTION, ())
     used = names.listed(
-        {*columns["from"], *columns["to"]}, {*columns["channel"]}, {*columns["messager"], *columns["at_messager"]}
+        _used(columns["from"]) | _used(columns["to"]),
+        _used(columns["channel"]),
+        _used(columns["messager"]) | _used(columns["at_messager"]),
     )
-    header = {"rows": len(events), "begin": str(events[0].ts if events else 0), "names": used}
+    header = {"rows": rows, "begin": str(ts[0].as_py() if rows else 0), "names": used}
     packed = {name: _packed(name, values) for name, values in columns.items()}
-    packed["texts"] = ("bytes", "".join(f"{each}\0" for each in texts).encode())
-    messages = zlib.compress(block(header, packed), 6)
-    return len(messages).to_bytes(4, "little") + messages + zlib.compress(payloads.block(), 6)
+    packed["texts"] = ("bytes", _bytes(_joined(text, "", "\0")))
+    held = pc.if_else(pc.equal(pc.bit_wise_and(flags, NO_TEXT | REDACTED | TEXT_CUT), 0), text, None)
+    return Chunk(block(header, packed), _one(payload), held)
 
 
-def _wrapped(difference: int) -> int:
-    """Return the difference of two times modulo 2**64, as 64 bits hold it."""
-    return (difference + 2**63) % 2**64 - 2**63
+def _one(column: Any) -> Any:
+    """Return a column as one array."""
+    return column.combine_chunks() if hasattr(column, "combine_chunks") else column
 
 
-_MESSAGE = (
-    *("ts", "kind", "channel", "from", "to", "messager", "flags", "recorder", "seq", "heard"),
-    *("cause_recorder", "cause_seq", "size", "receptions"),
-)
-_RECEPTION = ("at_recorder", "at_messager", "at_delay", "at_arrival")
-_CODES = {kind: number for number, kind in enumerate(KINDS, 1)}
+def _positions(column: Any, position: Callable[[Any], int]) -> Any:
+    """Return the positions of names; 0 for none."""
+    pa = pyarrow()
+    column = _one(column)
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    places = pa.array([position(value) for value in column.dictionary.to_pylist()], pa.int64())
+    return pa.compute.fill_null(places.take(column.indices), 0)
 
 
-class _Payloads:
-    """The payloads of a chunk."""
+def _agents(messages: Any, side: str, names: Names) -> Any:
+    pa = pyarrow()
+    kinds, ids = (messages[f"{side}_{part}"].cast(pa.string()) for part in ("type", "id"))
 
-    def __init__(self) -> None:
-        self._forms: list[int] = []
-        self._ends: list[int] = []
-        self._data: list[bytes] = []
-        self._size = 0
+    def position(value: str) -> int:
+        kind, _, text = value.partition(":")
+        return names.agent(agent_of(text, kind))
 
-    def add(self, payload: bytes, text: str) -> None:
-        """Add a payload that may hold `text`."""
-        payload = payload[:MAX_PAYLOAD]
-        form = 0
-        if text and b"\1" not in payload:
-            for number, escapes in enumerate(FORMS, 1):
-                quoted = text
-                for escape in escapes:
-                    quoted = escape(quoted)
-                inner = quoted.encode()
-                if payload.count(inner) == 1:
-                    payload, form = payload.replace(inner, b"\1"), number
-                    break
-        self._forms.append(form)
-        self._data.append(payload)
-        self._size += len(payload)
-        self._ends.append(self._size)
+    return _positions(_joined(kinds, ids, ":"), position)
 
-    def block(self) -> bytes:
-        """Return them as a block."""
-        packed = {"form": _packed("form", self._forms), "end": _packed("end", self._ends)}
-        return block({}, packed | {"data": ("bytes", b"".join(self._data))})
+
+def _joined(first: Any, second: Any, between: str) -> Any:
+    """Return texts that are joined; null if one of them is."""
+    pa = pyarrow()
+    texts = (pa.scalar(one, first.type) if isinstance(one, str) else one for one in (second, between))
+    return pa.compute.binary_join_element_wise(first, *texts)
+
+
+def _since_last(recorder: Any, seq: Any) -> Any:
+    """Return each seq, minus that of the row before of this recorder."""
+    pa = pyarrow()
+    pc = pa.compute
+    rows = pa.table({"recorder": recorder, "at": pa.array(range(len(seq)), pa.int64()), "seq": seq})
+    rows = rows.sort_by([("recorder", "ascending"), ("at", "ascending")]).combine_chunks()
+    same = pc.equal(pc.pairwise_diff(_one(rows["recorder"])), 0)
+    since = pc.if_else(pc.fill_null(same, False), pc.pairwise_diff(_one(rows["seq"])), rows["seq"])
+    return since.take(pc.sort_indices(rows["at"]))
+
+
+def _numbers(places: Any, rows: int) -> Any:
+    """Return how often each row is among places."""
+    pa = pyarrow()
+    found = pa.compute.value_counts(_one(places))
+    at = pa.compute.index_in(pa.array(range(rows), pa.int64()), found.field("values"))
+    return pa.compute.fill_null(found.field("counts").take(at), 0)
+
+
+def _used(positions: Any) -> set[int]:
+    return set(pyarrow().compute.unique(positions).to_pylist())
+
+
+def _payloads(payloads: Any, texts: Any) -> bytes:
+    """Return the block of payloads; with `texts`, those are without their text."""
+    pa = pyarrow()
+    forms = pa.repeat(0, len(payloads))
+    if texts is not None:
+        made = [_without(*row) for row in zip(payloads.to_pylist(), texts.to_pylist(), strict=True)]
+        payloads = pa.array([payload for payload, _ in made], pa.large_binary())
+        forms = pa.array([form for _, form in made], pa.int64())
+    ends = pa.compute.cumulative_sum(pa.compute.binary_length(payloads))
+    columns = {"form": _packed("form", forms), "end": _packed("end", ends)}
+    return block({}, columns | {"data": ("bytes", _bytes(payloads))})
+
+
+def _without(payload: bytes, text: str | None) -> tuple[bytes, int]:
+    """Return a payload that may hold a text without it, and the number of its form."""
+    if text and b"\1" not in payload:
+        for number, escapes in enumerate(FORMS, 1):
+            quoted = text
+            for escape in escapes:
+                quoted = escape(quoted)
+            inner = quoted.encode()
+            if payload.count(inner) == 1:
+                return payload.replace(inner, b"\1"), number
+    return payload, 0
 
 
 def block(header: dict[str, Any], columns: dict[str, tuple[str, bytes]]) -> bytes:
@@ -328,12 +272,30 @@ _TYPES = {"u8": "B", "u16": "H", "u32": "I", "f64": "d", "i64": "q"}
 _FIXED = {"ts": "i64", "seq": "f64", "at_delay": "f64"}
 
 
-def _packed(name: str, values: Sequence[Any]) -> tuple[str, bytes]:
+def _packed(name: str, values: Any) -> tuple[str, bytes]:
     """Return the values of a column in the smallest type that holds them."""
+    pa = pyarrow()
     if (kind := _FIXED.get(name)) is None:
-        most = max(values, default=0)
+        most = pa.compute.max(values).as_py() or 0
         kind = "u8" if most < 1 << 8 else "u16" if most < 1 << 16 else "u32" if most < 1 << 32 else "f64"
-    found = array(_TYPES[kind], values)
+    arrow = {"u8": pa.uint8(), "u16": pa.uint16(), "u32": pa.uint32(), "f64": pa.float64(), "i64": pa.int64()}[kind]
+    found = array(_TYPES[kind], _buffer(_one(values).cast(arrow, safe=False), arrow.bit_width // 8))
     if sys.byteorder == "big":
         found.byteswap()
     return kind, found.tobytes()
+
+
+def _buffer(column: Any, width: int) -> bytes:
+    """Return the values of a column of numbers."""
+    data = column.buffers()[-1]
+    return b"" if data is None else data.slice(column.offset * width, len(column) * width).to_pybytes()
+
+
+def _bytes(column: Any) -> bytes:
+    """Return the values of a column of texts or bytes, one behind the other."""
+    column = _one(column)
+    if not len(column):
+        return b""
+    _, ends, data = column.buffers()
+    bounds = array("q", ends.slice(8 * column.offset, 8 * (len(column) + 1)).to_pybytes())
+    return b"" if data is None else data.slice(bounds[0], bounds[-1] - bounds[0]).to_pybytes()

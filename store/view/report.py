@@ -23,11 +23,13 @@ from ..log.event import iso
 from ..log.event_log import EventLog
 from ..log.selection import Filters, Selection, selection_of
 from ..maintenance.verify import verify
+from ..projection.query import projected
 from ..queries.problems import problems
 from ..text import plural, safe
-from .columns import Names, chunks
+from .columns import CHUNK_BYTES, ROWS, Chunk, Names, chunk
 from .head import head, problems_of, verdict_of
 from .page import document, part
+from .shown import Reader
 
 MOST = 500_000
 """Messages in a file."""
@@ -126,20 +128,21 @@ async def run_parts(
         return None if progress is None else lambda done, total: progress(done, total, what)
 
     parts: list[str] = []
-    count = 0
-    change = None if shared is None else shared.event
-    made = chunks(log, of, selection, Names(), change=change, progress=note("bringing the projection up to date"))
-    async with aclosing(made):
-        async for rows, chunk in made:
-            count += rows
-            if count > most:
-                raise StoreError(
-                    f"{of.exp_id} has more than {most:,} messages to show: select some, by time, channel or agent, or "
-                    "use `messager view`"
-                )
-            if progress is not None:
-                progress(count, None, "reading")
-            parts.append(await asyncio.to_thread(part, "chunk", run, chunk))
+    count, names = 0, Names()
+    async with projected(log, of, note("bringing the projection up to date")) as here:
+        reader = Reader(log, of, here, selection, None if shared is None else shared.event)
+        async with aclosing(reader.chunks(ROWS, CHUNK_BYTES)) as chunks:
+            async for shown in chunks:
+                count += shown.messages.num_rows
+                if count > most:
+                    raise StoreError(
+                        f"{of.exp_id} has more than {most:,} messages to show: select some, by time, channel or agent, "
+                        "or use `messager view`"
+                    )
+                if progress is not None:
+                    progress(count, None, "reading")
+                made = chunk(shown, names)
+                parts.append(await asyncio.to_thread(_part_of, made, run))
     described = await head(log, of, selection, messages=count, shared=shared)
     whole = selection.limit is None and not selection.context and selection.last_per is None
     found = await problems(log, of, selection) if whole else None
@@ -153,6 +156,10 @@ async def run_parts(
     }
     title = safe(described["name"] or described["exp_id"])
     return RunParts(count, title, part("head", run, packed(data)) + "".join(parts))
+
+
+def _part_of(made: Chunk, run: int) -> str:
+    return part("chunk", run, made.packed(small=True))
 
 
 def packed(data: Any) -> bytes:

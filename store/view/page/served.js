@@ -77,11 +77,14 @@ export class ServedSource {
 
   /** @param {(done: number, total: number) => void} progress */
   async _loadAll(progress) {
-    let after = "";
+    const limit = String(PAGE * 2);
+    let next = this._fetch({ limit });
     for (;;) {
-      const rows = await this._load({ after, limit: String(PAGE * 2) }, {});
-      if (rows === 0) break;
-      after = this.messages.cursor(this.messages.length - 1);
+      const { chunk, last } = await next;
+      if (last === null) break;
+      next = this._fetch({ after: last, limit }); // the server makes it while this one is unpacked
+      next.catch(() => {});
+      await this.messages.add(chunk);
       progress(this.messages.length, this.head.messages ?? 0);
     }
     this.complete = true;
@@ -316,12 +319,17 @@ export class ServedSource {
   /** Add an answer to the messages; return the number of rows. @param {Record<string, string>} place
    * @param {{ before?: boolean, fresh?: boolean }} how */
   async _load(place, how) {
+    return this.messages.add((await this._fetch(place)).chunk, how);
+  }
+
+  /** Return a chunk, and the cursor of its last message; null for none. @param {Record<string, string>} place */
+  async _fetch(place) {
     const query = new URLSearchParams(this._filter);
     if (this.head.position) query.set("position", this.head.position);
     for (const [key, value] of Object.entries(place)) if (value) query.set(key, value);
     const answer = await fetch(`${this._url}/messages?${query}`);
     if (!answer.ok) throw new Error(await reason(answer));
-    return this.messages.add(new Uint8Array(await answer.arrayBuffer()), how);
+    return { chunk: new Uint8Array(await answer.arrayBuffer()), last: answer.headers.get("last") };
   }
 
   /** Run a load after the ones before it. @template T @param {() => Promise<T>} load @returns {Promise<T>} */

@@ -6,7 +6,8 @@
                                        null while EXP does not exist
 `GET /api/run/EXP/messages`            a chunk: the first messages, those behind the cursor `after`, or the last ones
                                        before the cursor `before`, which `and` includes, or before the `end`.
-                                       `position` is a tail position that limits them
+                                       `position` is a tail position that limits them. The header `last` is the
+                                       cursor of the last one
 `GET /api/run/EXP/activity`, `pairs`   counts by time, and by sender and recipient
 `GET /api/run/EXP/problems`, `verify`  what went wrong; whether the log is as it was recorded
 `GET /api/run/EXP/follow`              server-sent events (`following`), behind the tail position `position`
@@ -49,13 +50,13 @@ from ...projection.query import Projection
 from ...projection.selecting import Rows, condition_of
 from ...queries.overview import listing
 from ...queries.problems import problems
-from ..columns import ROWS, encode
+from ..columns import CHUNK_BYTES, ROWS, chunk
 from ..head import head, problems_of, verdict_of
 from ..page import MAIN, script
+from ..shown import Reader, Shown
 from . import counts, parameters
 from .event_stream import EventStream
 from .following import follow
-from .paging import PAGE, page
 from .questions import Questions
 from .served_store import Served, ServedStore
 from .statuses import BUG, status_of
@@ -63,6 +64,8 @@ from .statuses import BUG, status_of
 FOLDER = Path(__file__).parents[1] / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """The files of the page, by suffix."""
+PAGE = 2_000
+"""Messages in an answer, unless another number is asked for."""
 MOST_BUCKETS = 4_000
 
 logger = logging.getLogger("messager_store")
@@ -215,22 +218,22 @@ class _Runs:
             end = last if end is None else min(end, last)
         selection = await parameters.selection(given, run.log, run.of)
 
-        async def asked(log: EventLog, of: Experiment, here: Projection) -> Any:
-            return await page(
-                log,
-                of,
-                here,
-                selection,
+        limit = parameters.number(given, "limit", PAGE, ROWS)
+
+        async def asked(log: EventLog, of: Experiment, here: Projection) -> Shown:
+            return await Reader(log, of, here, selection).page(
+                limit,
+                CHUNK_BYTES,
                 after=Cursor.parse(after) if after else None,
                 before=end,
                 backward=bool(before),
-                limit=parameters.number(given, "limit", PAGE, ROWS),
                 last_seqs=position if "position" in given else None,
             )
 
-        events, receptions = await self._questions.ask(run.of.exp_id, asked)
-        chunk = encode(events, receptions, run.names, selection.text_of)
-        return Response(chunk, media_type="application/octet-stream")
+        shown = await self._questions.ask(run.of.exp_id, asked)
+        made = chunk(shown, run.names)
+        headers = {} if shown.last is None else {"last": str(shown.last)}
+        return Response(await asyncio.to_thread(made.packed), headers=headers, media_type="application/octet-stream")
 
     def counted(
         self, answer: Callable[[QueryParams, Served], Awaitable[dict[str, Any]]]

@@ -13,13 +13,13 @@ from ...experiments.records import Experiment
 from ...log.cursor import clamped, span
 from ...log.event import Cursor
 from ...log.event_log import EventLog
-from ...log.names import name_text
 from ...log.selection import Selection
 from ...projection.query import Projection
 from ...projection.selecting import Rows
 from ...queries.counting.count import sums
 from ...queries.counting.dimensions import FIRST_NS, dimensions
 from ...queries.counting.groups import Groups
+from ..columns import Names
 from .questions import Questions
 from .served_store import Served
 
@@ -72,7 +72,7 @@ async def activity(
     within = copy(selection)
     within.since, within.until = Cursor(start, 0, 0), Cursor(clamped(start + number * length), 0, 0)
     found = await _sums(questions, run, within, *([] if by == "all" else [by]), f"{length}ns")
-    position = await _positions(run, by)
+    position = _positions(run.names, by)
     counts: dict[int, list[int]] = {}
     for (*name, at), (messages, _) in found.sums.items():
         series_at = position(name[0]) if name else -1
@@ -102,7 +102,7 @@ async def pairs(questions: Questions, run: Served, selection: Selection, across:
     between names that are not among the `PAIRED` busiest.
     """
     found = await _sums(questions, run, selection, "from", across)
-    senders, columns = await _positions(run, "from"), await _positions(run, across)
+    senders, columns = _positions(run.names, "from"), _positions(run.names, across)
     rows = [(senders(row), columns(column), messages) for (row, column), (messages, _) in found.sums.items()]
     by_name: tuple[Counter[int], Counter[int]] = Counter(), Counter()
     busiest = by_name if across == "channel" else (by_name[0], by_name[0])  # the same agents in both
@@ -119,12 +119,11 @@ async def pairs(questions: Questions, run: Served, selection: Selection, across:
     }
 
 
-async def _positions(run: Served, dimension: str) -> Callable[[Any], int]:
+def _positions(names: Names, dimension: str) -> Callable[[Any], int]:
     """Return the function that returns the position of a value in a dimension."""
-    if dimension != "channel":
-        return lambda value: run.names.agent(None if value is None else json.loads(value))
-    known = {name_text(name): name for name in await run.log.channels(run.of)}
-    return lambda value: run.names.channel(known.get(value, value))
+    if dimension == "channel":
+        return names.channel
+    return lambda value: names.agent(None if value is None else json.loads(value))
 
 
 async def _sums(questions: Questions, run: Served, selection: Selection, *by: str) -> Groups:

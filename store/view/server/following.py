@@ -28,12 +28,14 @@ from ...errors import ExperimentNotFound, StoreNotFound, StoreUnavailable
 from ...log.event import Cursor, Event
 from ...log.event_query import recorders_now
 from ...log.mark_labels import MarkLabels
+from ...log.names import name_text
 from ...log.reading import pages
 from ...log.selection import Selection
 from ...log.span import Span
 from ...log.tail import tail
-from ..columns import encode
+from ..columns import chunk
 from ..head import gap_for_page, is_chapter, mark_name, mark_of, recorders_of
+from ..shown import Shown, no_receptions, table_of
 from .event_stream import StreamEvent
 from .live_rule import Arrival, LiveRule
 from .parameters import position_text
@@ -240,22 +242,25 @@ class _More:
             "first_ts": str(min(times)),
             "last_ts": str(max(times)),
             "chunks": [
-                base64.b64encode(encode(part, [()] * len(part), self._run.names, self._text)).decode()
+                base64.b64encode(self._chunk(part)).decode()
                 for at in range(0, len(messages), ROWS)
                 if (part := messages[at : at + ROWS])
             ],
             "marks": [await self._mark(entry, position) for entry in batch if is_chapter(entry)],
             "gaps": [gap_for_page(entry) for entry in batch if entry.kind == "gap"],
             "received": [self._reception(arrival) for arrival in arrivals],
-            "names": self._run.names.listed(
-                set(), set(), {self._run.names.messager(arrival.reception.messager) for arrival in arrivals}
-            ),
+            "names": self._run.names.listed(set(), set(), {self._messager(arrival.reception) for arrival in arrivals}),
         }
+
+    def _chunk(self, messages: list[Event]) -> bytes:
+        return chunk(Shown(table_of(messages, self._text), no_receptions()), self._run.names).packed()
 
     def _reception(self, arrival: Arrival) -> list[Any]:
         message, entry = arrival
-        messager = self._run.names.messager(entry.messager)
-        return [str(message), entry.recorder, messager, entry.ts - message.ts, entry.arrival or 0]
+        return [str(message), entry.recorder, self._messager(entry), entry.ts - message.ts, entry.arrival or 0]
+
+    def _messager(self, reception: Event) -> int:
+        return self._run.names.messager(None if reception.messager is None else name_text(reception.messager))
 
     async def _mark(self, entry: Event, position: dict[int, int]) -> dict[str, Any]:
         if self._labels is None:

@@ -28,7 +28,9 @@ MINUTE = 60_000_000_000
 async def _messages(client: Client, exp: str = "e1", **query: Any) -> Chunk:
     answer = await client.get(f"/api/run/{exp}/messages?{urlencode(query, doseq=True)}")
     assert answer.status == 200, answer.body
-    return decoded(answer.body)
+    chunk = decoded(answer.body)
+    assert answer.headers.get("last", []) == [_written(last) for last in chunk.cursors[-1:]]
+    return chunk
 
 
 def _written(cursor: tuple[int, int, int]) -> str:
@@ -348,7 +350,7 @@ async def test_a_bug_is_told_without_its_traceback(
     async def broken(*arguments: Any, **more: Any) -> None:
         raise RuntimeError("inner working")
 
-    monkeypatch.setattr(app, "page", broken)
+    monkeypatch.setattr(app.Reader, "page", broken)
     async with viewing(store) as client:
         answer = await client.get("/api/run/e1/messages")
         assert answer.status == 500 and b"inner working" not in answer.body and list(answer.json) == ["error"]
