@@ -58,7 +58,9 @@ class ReplayProgress(Progress):
                 )
         self._stalled = stalled
         done = report.published - report.repeated - report.state_messages
-        total = report.planned * (report.loops + 1) if done > report.planned else report.planned
+        total: int | None = report.planned * (report.loops + 1) if done > report.planned else report.planned
+        if report.at_least and done == total:  # receptions that nobody recorded the sending of: how many, is not known
+            total = None
         super().__call__(done, total, description)
 
     def _doing(self, report: ReplayReport) -> str:

@@ -167,6 +167,7 @@ class LiveReplay(Replay):
         self.lockstep.admit = self.control.admit
         self.control.live = partial(live_status, self.lockstep)
         self.report.cast = self.lockstep.report
+        self.report.at_least = False
         self.report.planned = sum(1 for entry in recording.messages if key(entry) not in self.lockstep.cast.expected)
         return plan
 

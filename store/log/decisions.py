@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
 
 from sqlalchemy import case, func, null, select, tuple_
 
 from ..db.codes import CHANNEL, REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.schema import event, replay_place
 from ..experiments.records import Experiment, RecorderRow
-from .event import Event
+from .event import Cursor, Event
 from .event_log import EventLog
 from .event_query import EventQuery, parameter
 from .event_rows import MAX_FETCHED
@@ -25,6 +26,7 @@ from .names import all_names
 from .reading import page_size
 from .retractions import RETRACTING, retracted
 from .rule_feed import GAP, MARK, RECEIVED, SENT, RuleFeed, began, feed_meta, no_collection
+from .span import Span
 from .subscriptions import Subscriptions
 
 _EVENTS = EventQuery(
@@ -42,6 +44,8 @@ _EVENTS = EventQuery(
     .order_by(event.c.ts, event.c.id)
     .limit(parameter("size"))
 )
+MOST_READS = 32
+"""Pages about whose events it is decided before some are read, at most."""
 _PAYLOAD = EventQuery(select(event.c.payload).where(event.c.id == parameter("id")))
 
 
@@ -78,19 +82,47 @@ class Decisions:
         self._ended = not self.reads
         self._size = 0
         self._reading = asyncio.Lock()
+        self._any = False
+        """True if a reception was chosen."""
         self._chosen = {row.ordinal: bytearray(row.last_seq // 8 + 1) for row in recorders if row.kinds["received"]}
         """By ordinal, a bit for each reception that is a message."""
 
     @property
+    def ended(self) -> bool:
+        """True if it is decided about all events."""
+        return self._ended
+
+    @property
     def needed(self) -> set[str]:
-        """The kinds of events that are messages as far as is known: without `received` if no reception is one."""
-        return self.kinds - {"received"} if self._ended and not any(map(any, self._chosen.values())) else self.kinds
+        """The kinds of events that are messages as far as it is decided: without `received` if no reception is one."""
+        return self.kinds if self._any or not self.reads else self.kinds - {"received"}
 
     async def reach(self, ts: int | None) -> None:
         """Decide about all events up to a time (ns UTC), or about all."""
         async with self._reading:
             while not self._ended and (ts is None or self._place[0] <= ts + EARLY_NS):
                 await self._read()
+
+    async def parts(self, span: Span) -> AsyncGenerator[Span, None]:
+        """Yield parts of a span, one behind the other, as soon as it is decided about their events."""
+        first = max((at for at in (span.start, span.after) if at is not None), default=None)
+        if first is not None:
+            await self.reach(first.ts)
+        reads = 1
+        while True:
+            async with self._reading:
+                before, number = self._place[0], 0
+                while not self._ended and (number < reads or self._place[0] == before):
+                    await self._read()
+                    number += 1
+                end = Cursor(self._place[0] - EARLY_NS, 0, 0)
+            if self._ended or (span.end is not None and end >= span.end):
+                yield span
+                return
+            if first is None or end > first:
+                yield replace(span, end=end)
+                span = replace(span, start=end, after=None)
+            reads = min(2 * reads, MOST_READS)
 
     def takes(self, entry: Event) -> bool:
         """Return whether an event is a message. It must have been reached; its kind is one of `kinds`."""
@@ -123,12 +155,12 @@ class Decisions:
             self._ended = True
         else:
             self._place = rows[-1][1], rows[-1][0]
-        for number in rule.messages:
-            chosen = self._chosen.get(self._ordinals[number >> SEQ_BITS])
-            if chosen is not None:
-                seq = number & SEQ_MASK
-                chosen[seq >> 3] |= 1 << (seq & 7)
-        rule.messages, rule.deliveries = [], []
+            rule.reach(self._place[0])
+        for number in rule.heard:
+            seq = number & SEQ_MASK
+            self._chosen[self._ordinals[number >> SEQ_BITS]][seq >> 3] |= 1 << (seq & 7)
+        self._any = self._any or bool(rule.heard)
+        rule.messages, rule.heard, rule.deliveries = [], [], []
 
 
 async def decisions(log: EventLog, of: Experiment, kinds: set[str] | None = None) -> Decisions:

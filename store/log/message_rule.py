@@ -132,7 +132,8 @@ class _Channel:
 
 
 class MessageRule:
-    """Decides which events are messages. `messages` and `deliveries` have the decisions, until the caller takes them.
+    """Decides which events are messages. `messages`, `heard` and `deliveries` have the decisions, until the caller
+    takes them.
 
     `retracted` are the sendings that another event retracts; `began` has, by recorder, the time (ns UTC) from which its
     listeners may have received messages; `copies_of` returns how many times a listener gets each message on a channel;
@@ -148,6 +149,8 @@ class MessageRule:
     ) -> None:
         self.messages: list[int] = []
         """Events that are messages, in replay order."""
+        self.heard: list[int] = []
+        """Those of them that are receptions, in any order."""
         self.deliveries: list[Delivery] = []
         """Receptions that belong to a message, in any order."""
         self.hurried = 0
@@ -368,6 +371,7 @@ class MessageRule:
         """Make a message final that no sending took over."""
         self.deliveries += [Delivery(one, event_id, is_copy) for one, is_copy in message.waiting or ()]
         message.final, message.waiting = True, None
+        self.heard.append(event_id)
 
     def _advance(self, now: int | None) -> None:
         """Decide what was undecided until now, and drop what is older than a minute."""

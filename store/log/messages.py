@@ -30,39 +30,41 @@ async def message_pages(
     span: Span,
     *,
     rule: Decisions | None = None,
-    above: int | None = None,
     redacted: bool = False,
     brief: bool = False,
     backward: bool = False,
 ) -> AsyncGenerator[list[Event], None]:
     """Yield the messages of an experiment in replay order, or with `backward` from the last to the first.
 
-    With `above`, only those with more payload bytes than that; with `redacted`, also redacted ones; with `brief`, only
-    with the fields that a comparison needs (`event_rows.columns`). `rule` is the result of `decisions` for
-    `chosen.kinds`, made if not given. `span.limit` counts messages.
+    With `redacted`, also redacted ones; with `brief`, only with the fields that a comparison needs
+    (`event_rows.columns`). `rule` is the result of `decisions` for `chosen.kinds`, made if not given. `span.limit`
+    counts messages.
     """
     rule = rule or await decisions(log, of, chosen.kinds)
     left = span.limit
     if left == 0:
         return
-    if rule.reads and (backward or left is None):  # then no reception may have to be read again
-        await rule.reach(None if span.end is None else span.end.ts)
-    wanted = chosen.of_kinds(rule.needed)
-    wanted = wanted if redacted else wanted.without_redacted()
-    every = "received" not in rule.needed and not rule.retracted
-    whole = span if every else replace(span, limit=None)
-    reading = pages(log.database, of, wanted, whole, above=above, brief=brief, backward=backward)
-    async with aclosing(reading):
-        async for page in reading:
-            if not every:
-                if left is not None and not backward:
-                    await rule.reach(page[-1].ts)
-                page = [entry for entry in page if rule.takes(entry)][:left]
-                left = None if left is None else left - len(page)
-            if page:
-                yield page
-            if left == 0 and not every:
-                return
+    async with aclosing(_backward(rule, span) if backward else rule.parts(span)) as parts:
+        async for part in parts:
+            wanted = chosen.of_kinds(rule.needed)
+            wanted = wanted if redacted else wanted.without_redacted()
+            every = "received" not in rule.needed and not rule.retracted
+            part = replace(part, limit=left if every else None)
+            reading = pages(log.database, of, wanted, part, brief=brief, backward=backward)
+            async with aclosing(reading):
+                async for page in reading:
+                    if not every:
+                        page = [entry for entry in page if rule.takes(entry)][:left]
+                    left = None if left is None else left - len(page)
+                    if page:
+                        yield page
+                    if left == 0:
+                        return
+
+
+async def _backward(rule: Decisions, span: Span) -> AsyncGenerator[Span, None]:
+    await rule.reach(None if span.end is None else span.end.ts)
+    yield span
 
 
 async def selected_pages(log: EventLog, of: Experiment, selection: Selection) -> AsyncGenerator[list[Event], None]:
@@ -93,7 +95,7 @@ async def message_count(log: EventLog, of: Experiment, chosen: Selection, span: 
     """Return the number of messages that `message_pages` yields."""
     await rule.reach(None if span.end is None else span.end.ts)
     if "received" not in rule.needed and not rule.retracted:
-        if chosen.everything and (counted := await _counted(log, of, span, rule)) is not None:
+        if chosen.everything and (counted := await _counted(log, of, span, rule.needed)) is not None:
             return counted
         return await count(log.database, of, chosen.of_kinds(rule.needed).without_redacted(), span)
     total = 0
@@ -102,8 +104,19 @@ async def message_count(log: EventLog, of: Experiment, chosen: Selection, span: 
     return total
 
 
-async def _counted(log: EventLog, of: Experiment, span: Span, rule: Decisions) -> int | None:
-    """Return the number from the recorders' counters, in a time that does not depend on the number of events.
+async def certain_count(log: EventLog, of: Experiment, chosen: Selection, span: Span, rule: Decisions) -> int:
+    """Return the number of messages that are sendings: all, if `rule.reads` is false."""
+    if not rule.reads:
+        return await message_count(log, of, chosen, span, rule)
+    kinds = rule.kinds - {"received"}
+    number = await _counted(log, of, span, kinds) if chosen.everything else None
+    if number is None:
+        number = await count(log.database, of, chosen.of_kinds(kinds).without_redacted(), span) if kinds else 0
+    return max(0, number - len(rule.retracted))
+
+
+async def _counted(log: EventLog, of: Experiment, span: Span, kinds: set[str]) -> int | None:
+    """Return the number of events of kinds from the recorders' counters, in a time that does not depend on it.
 
     None if the counters do not tell: for a part of the experiment, or if payloads may have been redacted.
     """
@@ -113,4 +126,4 @@ async def _counted(log: EventLog, of: Experiment, span: Span, rule: Decisions) -
         return None
     if any(row.role == "import" for row in recorders) or await redactions_of(log.database, of.id):
         return None
-    return sum(row.kinds[kind] for row in recorders for kind in rule.needed)
+    return sum(row.kinds[kind] for row in recorders for kind in kinds)

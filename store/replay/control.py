@@ -230,6 +230,7 @@ class Control:
             "cursor": None if self.cursor is None else str(self.cursor),
             "speed": "max" if report.requested_speed is None else report.requested_speed,
             "planned": report.planned,
+            "at_least": report.at_least,
             "published": report.published,
             "failed": report.failed,
             "loops": report.loops,

@@ -215,12 +215,12 @@ class Replay:
                 if fault is not None:
                     report.count_failure(channel, entry.cursor, "refused", fault)
         else:
-            report.planned = await plan.count()
+            report.planned, report.at_least = await plan.certain_count(), plan.rule.reads
         report.skipped = plan.events - report.planned
         return plan
 
     async def _wait_for_subscribers(self, plan: Plan) -> None:
-        if not self._subscribers or not self.report.planned:
+        if not self._subscribers or not (self.report.planned or self.report.at_least):
             return
         wanted, url = await plan.published_channels(), self._broker.url
 
@@ -236,7 +236,7 @@ class Replay:
 
     async def _publish_all(self, plan: Plan) -> None:
         """Publish the messages of the plan in as many passes as `loops` says."""
-        while self.report.planned and (self._loops == 0 or self.report.loops < self._loops):
+        while (self.report.planned or self.report.at_least) and (self._loops == 0 or self.report.loops < self._loops):
             if self.report.loops:
                 await self._guard.refuse_feedback(plan)  # a recorder may have started during the last pass
             await self._pass(plan)
@@ -256,6 +256,9 @@ class Replay:
                 self.report.recorded_s += self.control.part_ns / 1e9
             self._flow.release()
             self._coverage.jump()
+        if self.report.at_least:  # the pass has come to every message, unless it sought
+            self._note(self._coverage.different if self.report.seeks == seeks else await plan.count(), plan)
+            self.report.at_least = False
         if self.report.seeks > seeks:
             self.report.passed_over += self.report.planned - self._coverage.different
 
@@ -286,6 +289,9 @@ class Replay:
         earliest = plan.first_ts if self._first_ts is None else self._first_ts
         self._move(max(target.cursor.ts, earliest), timeline)
         return target.cursor
+
+    def _note(self, planned: int, plan: Plan) -> None:
+        self.report.planned, self.report.skipped = planned, plan.events - planned
 
     def _move(self, ts: int, timeline: Timeline) -> None:
         """Set the clock to the recorded time at which a part of a pass begins."""
@@ -348,6 +354,8 @@ class Replay:
             self.control.published(batch, None)
         else:
             report.repeated += self._coverage.add(batch)
+            if self._coverage.different > report.planned:
+                self._note(self._coverage.different, plan)
             self.control.published(batch, dues[-1] if dues else batch[-1].ts)
         self._tell()
 

@@ -67,7 +67,7 @@ class Guard:
         """Refuse a payload that is larger than the output buffer of a subscriber may be."""
         most = self.flow.largest_payload
         if most is not None and plan.payload_bytes > most:
-            async for page in plan.pages(above=most):
+            async for page in plan.large(most):
                 self.refuse_large(page)
 
     def refuse_large(self, messages: Iterable[Event]) -> None:

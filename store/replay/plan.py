@@ -17,7 +17,7 @@ from ..log.channel_map import ChannelMap, between
 from ..log.decisions import Decisions, decisions
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
-from ..log.messages import last_messages, message_count, message_pages
+from ..log.messages import certain_count, last_messages, message_count, message_pages
 from ..log.reading import pages
 from ..log.selection import Selection
 from ..log.span import Span
@@ -58,12 +58,18 @@ class Plan:
         first = min((row.first_ts for row in self.recorders if row.first_ts is not None), default=0)
         return first if self.span.start is None else max(first, self.span.start.ts)
 
-    def pages(self, *, start: Cursor | None = None, above: int | None = None) -> AsyncIterator[list[Event]]:
-        """Read the messages in replay order, from `start` on; with `above`, only those with more payload bytes."""
+    def pages(self, *, start: Cursor | None = None) -> AsyncIterator[list[Event]]:
+        """Read the messages in replay order, from `start` on."""
         span = self.span
         if start is not None and (span.start is None or start > span.start):
             span = replace(span, start=start)
-        return message_pages(self.log, self.of, self.selection, span, rule=self.rule, above=above)
+        return message_pages(self.log, self.of, self.selection, span, rule=self.rule)
+
+    async def large(self, above: int) -> AsyncIterator[list[Event]]:
+        """Read the messages with more payload bytes than that; the rule is asked only about events that large."""
+        chosen = self.selection.of_kinds(self.rule.kinds)
+        async for page in pages(self.log.database, self.of, chosen, self.span, above=above, brief=True):
+            yield await self.messages_among(page)
 
     async def last_messages(self, before: Cursor) -> list[Event]:
         """Return the last message before a point on each channel, in replay order."""
@@ -71,6 +77,10 @@ class Plan:
         if span.end is None or before < span.end:
             span = replace(span, end=before)
         return await last_messages(self.log, self.of, self.selection, span, self.rule)
+
+    async def certain_count(self) -> int:
+        """Return the number of messages without a look at receptions, of which more may be messages."""
+        return await certain_count(self.log, self.of, self.selection, self.span, self.rule)
 
     async def count(self) -> int:
         """Return the number of messages."""

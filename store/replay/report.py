@@ -75,6 +75,8 @@ class ReplayReport:
     """Maximum number of messages per second; None without a limit."""
     planned: int = 0
     """Messages per pass."""
+    at_least: bool = False
+    """True while receptions may be found of which nobody recorded the sending: they are messages as well."""
     published: int = 0
     skipped: int = 0
     """Events of the experiment that are not published: filtered out, or not a message of their own."""
@@ -168,6 +170,7 @@ class ReplayReport:
             "state": self.state.value,
             "dry_run": self.dry_run,
             "planned": self.planned,
+            "at_least": self.at_least,
             "published": self.published,
             "skipped": self.skipped,
             "internal": self.internal,

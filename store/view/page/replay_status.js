@@ -10,7 +10,7 @@ import { durationText, numberText, plural } from "./time.js";
 export function statusText(status, to_exp) {
   const parts = [status.state];
   if (status.offset_s !== null) parts.push(status.offset_s ? `at ${durationText(status.offset_s * 1e9)}` : "at the beginning");
-  parts.push(`${numberText(status.published)} of ${plural(status.planned, "message")} published`);
+  parts.push(`${numberText(status.published)} of ${status.at_least ? "at least " : ""}${plural(status.planned, "message")} published`);
   if (status.seeks) parts.push(plural(status.seeks, "seek"));
   if (status.failed) parts.push(`${numberText(status.failed)} refused`);
   const found = h("span", {}, parts.join(", "));

@@ -128,6 +128,7 @@ export interface ReplayStatus {
   cursor: string | null;
   speed: number | "max";
   planned: number;
+  at_least: boolean;
   published: number;
   failed: number;
   loops: number;

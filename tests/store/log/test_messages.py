@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from messager_store.log.decisions import decisions
 from messager_store.log.event import Cursor
 from messager_store.log.messages import message_count, message_pages
 from messager_store.log.selection import Selection
+from messager_store.log.span import Span
 from messager_store.projection.tables import table
 from tests.support.logs import experiment, filled, sent
 
@@ -81,6 +83,17 @@ async def test_a_reader_of_the_log_has_the_messages_of_the_projection(
         later = Selection(**filters, since=middle, limit=5)  # type: ignore[arg-type]
         span = await later.span(log.database, of)
         assert await cursors(message_pages(log, of, later, span)) == [one for one in expected if one.ts >= middle][:5]
+
+
+async def test_messages_are_read_before_it_is_decided_about_the_last_ones(log: EventLog) -> None:
+    said = [sent(BEGAN + at * SECOND, b"%d" % at) for at in range(10_000)]
+    heard = [entry._replace(kind="received", ts=entry.ts + 1) for entry in said]
+    of = await filled(log, [one for pair in zip(said, heard, strict=True) for one in pair])
+    rule = await decisions(log, of)
+    async with aclosing(message_pages(log, of, Selection(), Span(), rule=rule)) as pages:
+        page = await anext(pages)
+        assert page[0].payload == b"0" and not rule.ended
+        assert len(page) + sum([len(more) async for more in pages]) == 10_000 and rule.ended
 
 
 async def test_a_replay_publishes_messages_of_unrecorded_senders_beside_those_of_recorded_ones(log: EventLog) -> None:

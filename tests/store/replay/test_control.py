@@ -313,6 +313,7 @@ async def test_passes_are_controlled_one_like_the_other(log: EventLog) -> None:
             "cursor": "0:1:1",
             "speed": 1.0,
             "planned": 3,
+            "at_least": False,
             "published": 6,
             "failed": 0,
             "loops": 2,

@@ -98,6 +98,7 @@ async def test_every_verb_is_answered_with_position_state_and_counts(log: EventL
             "cursor": f"{2 * SECOND}:1:3",
             "speed": 1.0,
             "planned": 20,
+            "at_least": False,
             "published": 3,
             "failed": 0,
             "loops": 0,

@@ -19,7 +19,7 @@ from messager_store.errors import BadCursor, ExperimentNotFound, ReplayFailed, S
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
-from messager_store.replay import ChannelMap, ReplayClock
+from messager_store.replay import ChannelMap, ReplayClock, ReplayReport
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS
 from tests.support.logs import filled, sent
 
@@ -216,6 +216,30 @@ async def test_what_is_planned_is_what_is_published(log: EventLog, tmp_path: Pat
     await export_jsonl(log, "e1", tmp_path / "e1.jsonl")
     await import_jsonl(log, tmp_path / "e1.jsonl", "again")
     assert await both("again") == (3, 3)
+
+
+async def test_what_is_planned_grows_with_the_messages_of_unrecorded_senders(log: EventLog) -> None:
+    of, number = await log.create_experiment("e1"), 600
+    said = [sent(at * SECOND, b"%d" % at) for at in range(number)]
+    heard = [entry._replace(kind="received", ts=entry.ts + 1) for entry in said]
+    heard[-1] = heard[-1]._replace(payload=b"unrecorded")
+    await log.append(
+        await log.register(of, role="messager"), [one for pair in zip(said, heard, strict=True) for one in pair]
+    )
+    seen: dict[int, tuple[int, bool]] = {}
+
+    def note(report: ReplayReport) -> None:
+        seen.setdefault(report.published, (report.planned, report.at_least))
+
+    report = await Replay(log, "e1", MemoryBroker(), speed="max", progress=note).run()
+    first = min(published for published in seen if published)
+    assert seen[first] == (number, True)
+    assert (report.planned, report.at_least, report.published, report.skipped) == (
+        number + 1,
+        False,
+        number + 1,
+        number - 1,
+    )
 
 
 async def test_a_message_is_published_once_whoever_recorded_it(log: EventLog) -> None:
