@@ -410,4 +410,5 @@ def _content(payload: bytes, redacted: bool) -> bytes:
 
 def _sorted(rows: Iterable[list[Any]]) -> list[list[Any]]:
     """Return rows in an order of their own; None is before numbers."""
-    return sorted(rows, key=lambda row: json.dumps(row))
+    found = list(rows)
+    return sorted(found, key=json.dumps) if len(found) > 1 else found  # most often it is one listener

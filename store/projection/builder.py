@@ -59,7 +59,9 @@ class Builder:
         self._subscriptions.restore(state["subscriptions"])
         self._labels.restore(state["labels"])
         labels = dict(state["held"])
-        self._held = {row[0]: (row, labels[row[0]]) for row in rows}
+        for row in rows:
+            _, number, *_ = row
+            self._held[number] = row, labels[number]
 
     def add(self, page: Iterable[tuple[Any, ...]]) -> None:
         """Add events, rows as `Row` names them, in replay order."""
@@ -67,7 +69,7 @@ class Builder:
         feed = self._feed.add
         decided: list[Decided] = []
         for row in page:
-            number, ts, kind, channel, _, _, messager, flags, attributes, payload = row
+            ts, number, kind, channel, _, _, messager, flags, attributes, payload = row
             self.bytes += len(payload)
             meta = _NOTHING if attributes is None else feed_meta(kind, attributes)
             if kind == MARK:
@@ -81,7 +83,7 @@ class Builder:
         deliveries, rule.deliveries = rule.deliveries, []
         decided += [(*held.pop(number), number, False) for number in messages]
         decided += [(*held.pop(number), message, is_copy) for number, message, is_copy in deliveries]
-        decided.sort(key=_place)
+        decided.sort()
         self._tables.append(table(decided, self._names))
 
     def end(self) -> None:
@@ -105,6 +107,3 @@ class Builder:
         return self._labels.next(as_utf_8(name)) if isinstance(name, str) and not is_own(name) else self._labels.last
 
 
-def _place(one: Decided) -> tuple[int, int]:
-    number, ts, *_ = one[0]
-    return ts, number

@@ -25,10 +25,10 @@ _GAP, _MARK, _RECEIVED = (KINDS.index(kind) + 1 for kind in ("gap", "mark", "rec
 
 
 class Row(NamedTuple):
-    """An event of the log."""
+    """An event of the log. Rows are sorted in replay order."""
 
-    id: int
     ts: int
+    id: int
     kind: int
     channel_id: int | None
     from_id: int | None

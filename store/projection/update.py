@@ -173,8 +173,7 @@ class Updater:
         async for page in self._pages(place, _LAST):
             builder.add(page)
             events += len(page)
-            number, ts, *_ = page[-1]
-            place = ts, number
+            place = page[-1][:2]
             if last is not None and events > TAIL:
                 return False
             if events >= PART or builder.bytes >= PART_BYTES:
@@ -240,7 +239,7 @@ class Updater:
         new = retracted(rows, ids).keys() - before
         self._retracted = before | new
         known = sorted(number for number in new if not self._is_new(number))
-        self._new_places = sorted((ts, number) for number, ts, *_ in await self._rows(known))
+        self._new_places = sorted(row[:2] for row in await self._rows(known))
 
     def _is_new(self, number: int) -> bool:
         return number > self._known.get(number >> SEQ_BITS, 0)
@@ -272,7 +271,7 @@ class Updater:
         *others, payload = row
         if payload is not None:
             return row
-        ((payload,),) = await _PAYLOAD_OF.rows(self._database, id=row[0])
+        ((payload,),) = await _PAYLOAD_OF.rows(self._database, id=others[1])
         return *others, bytes(payload)
 
     async def _pages(self, after: Place, upto: Place) -> AsyncIterator[list[tuple[Any, ...]]]:
@@ -284,7 +283,7 @@ class Updater:
             page: list[tuple[Any, ...]] = []
             large = 0
             for row in rows:
-                number, *_, payload = row
+                _, number, *_, payload = row
                 if number > last_ids.get(number >> SEQ_BITS, 0):
                     continue
                 if payload is None:
@@ -301,8 +300,7 @@ class Updater:
                 self._progress(self._done, max(self._done, self._new))
             if len(rows) < PAGE:
                 return
-            number, ts, *_ = rows[-1]
-            after = ts, number
+            after = rows[-1][:2]
 
     async def _part(self, builder: Builder, after: Place, upto: Place, *, whole: bool) -> Part:
         """Write the part between two places."""
