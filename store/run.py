@@ -17,8 +17,8 @@ from .lockstep.real_thread import RealThread
 from .log.event import Event
 from .log.event_log import EventLog
 from .log.match import Match
-from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
+from .projection.narrowing import selected_pages
 from .projection.pages import found_pages
 from .projection.selecting import Rows
 from .projection.sql import SqlResult, sql

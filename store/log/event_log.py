@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
 from ..db.codes import AGENT, CHANNEL
 from ..db.database import Database
-from ..errors import ExperimentExists, RecorderFenced
+from ..errors import ExperimentExists, RecorderFenced, StoreError
 from ..experiments import lifecycle, registry
 from ..experiments.records import Experiment, RecorderRow
 from . import batch, lineage, reading, recorder_rows, tail
 from .cursor import Point
 from .event import Event, Fields
+from .last_of_each import last_of_each
 from .names import all_names
-from .narrowing import narrowed
 from .selection import Filters, Selection, selection_of
 from .span import Span
 from .writer import Writer
@@ -138,13 +139,20 @@ class EventLog:
         """Yield the events of an experiment in replay order, `(ts, recorder, seq)`, in constant memory.
 
         The selection is given as a `Selection`, or by its filters: `log.read("exp-1", agents=[7], since="10m")`.
-        Events committed after the call are not read.
+        Events committed after the call are not read. Raises `StoreError` for a selection with `context`.
         """
         of = await self._found(exp_id)
         chosen = selection_of(selection, filters)
+        if chosen.context:
+            raise StoreError("log.read gives single events: leave out context, or ask `Run(...).events(context=...)`.")
         span = await chosen.span(self.database, of)
         read = partial(reading.pages, self.database, of)
-        async with aclosing(narrowed(read, self.database, of, chosen, span)) as pages:
+        if chosen.last_per is not None:
+            whole = replace(span, limit=None)
+            for entry in (await last_of_each(read, self.database, of, chosen, whole, chosen.last_per))[: span.limit]:
+                yield entry
+            return
+        async with aclosing(read(chosen, span)) as pages:
             async for page in pages:
                 for entry in page:
                     yield entry

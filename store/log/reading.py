@@ -64,7 +64,7 @@ async def pages(
 
     With `above`, only those with more payload bytes than that. With `brief`, events have only their position, kind,
     channel, flags and payload, unless there are conditions on the content. Events committed after the call are not
-    read. `context` and `last_per` of the selection do not count here (`narrowing`).
+    read. `context` and `last_per` of the selection do not count here (`last_of_each`).
     """
     content = chosen.content if chosen.by_content else None
     skipped = chosen.skipped(database, of)
