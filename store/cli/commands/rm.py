@@ -97,7 +97,7 @@ def _refuse_spooled(found: list[Usage]) -> None:
 
 async def note_forks(log: EventLog, found: list[Usage]) -> None:
     """Say which experiments remain that were forked from one to be removed."""
-    from ...log.lineage import forks_of
+    from ...queries.overview import forks_of
 
     going = {each.experiment.exp_id for each in found}
     for fork in await forks_of(log.database, going):

@@ -16,7 +16,7 @@ from typing import Any
 from messager import channels
 
 from ..json_text import written
-from .json_paths import BLANK, loads
+from ..privacy.json_paths import BLANK, loads
 
 AGENT_KEYS = frozenset(
     [
