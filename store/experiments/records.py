@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import Row
@@ -170,53 +170,29 @@ def _time(value: Any) -> int | None:
 
 def experiment_of(row: Row[Any], tags: Iterable[str]) -> Experiment:
     """Return the experiment of a row of its table."""
+    columns = row._mapping
     return Experiment(
-        row.id,
-        row.exp_id,
-        row.name,
-        row.status,
-        row.created_at,
-        row.closed_at,
-        json_text.load_object(row.meta),
-        sorted(tags),
-        row.recorders,
-        row.parent_exp_id,
-        row.parent_head,
-        row.parent_cursor,
+        **{name: columns[name] for name in _EXPERIMENT}, meta=json_text.load_object(row.meta), tags=sorted(tags)
     )
 
 
 def recorder_of(row: Row[Any]) -> RecorderRow:
     """Return the recorder of a row of its table."""
+    columns = row._mapping
     return RecorderRow(
-        row.id,
-        row.uuid,
-        row.experiment_id,
-        row.ordinal,
-        row.epoch,
-        row.role,
-        _patterns(row.patterns),
-        json_text.load_object(row.meta),
-        row.host,
-        row.pid,
-        row.boot_id,
-        row.anchor_wall,
-        row.anchor_monotonic,
-        row.broker,
-        row.broker_offset,
-        row.started_at,
-        row.heartbeat_at,
-        row.ended_at,
-        row.last_seq,
-        row.head_hash,
-        {kind: getattr(row, f"{kind}_count") for kind in KINDS},
-        row.payload_bytes,
-        row.first_ts,
-        row.last_ts,
-        row.worst_unacknowledged,
-        row.started_at if row.complete_until is None else row.complete_until,
-        bool(row.unclean),
-        row.durability,
-        row.spool,
-        row.seal,
+        **{name: columns[name] for name in _RECORDER},
+        patterns=_patterns(row.patterns),
+        meta=json_text.load_object(row.meta),
+        kinds={kind: columns[f"{kind}_count"] for kind in KINDS},
+        complete_until=row.started_at if row.complete_until is None else row.complete_until,
+        unclean=bool(row.unclean),
     )
+
+
+_EXPERIMENT = [each.name for each in fields(Experiment) if each.name not in ("meta", "tags")]
+_RECORDER = [
+    each.name
+    for each in fields(RecorderRow)
+    if each.name not in ("patterns", "meta", "kinds", "complete_until", "unclean")
+]
+"""Fields that are columns as they are."""
