@@ -147,14 +147,14 @@ def bounds(span: Span, numbers: dict[int, int]) -> tuple[tuple[int, int], tuple[
     """Return the places, (ts, id), behind which and before which the events of a span are; None for no end."""
     place = BEFORE_ALL
     if span.start is not None:
-        ts, number = _key(span.start, numbers)
+        ts, number = place_of(span.start, numbers)
         place = ts, number - 1
     if span.after is not None:
-        place = max(place, _key(span.after, numbers))
-    return place, None if span.end is None else _key(span.end, numbers)
+        place = max(place, place_of(span.after, numbers))
+    return place, None if span.end is None else place_of(span.end, numbers)
 
 
-def _key(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:
+def place_of(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:
     """Return a cursor as (ts, id). Recorder ids are in the same order as ordinals."""
     at = [ordinal for ordinal in numbers if ordinal <= cursor.recorder]
     nearest = max(at, default=0)
