@@ -165,7 +165,7 @@ async def _blank(
     head_before = bytes.fromhex(result.head_before)
     row_now = RedactionRow(0, who, at, why, events, head_before, b"", origin)
     mark = seals_of([*before, row_now])[-1]
-    blanking = Blanking(of, recorders, set(numbers), mark, ids, chosen.matcher(any_condition=True), database.location)
+    blanking = Blanking(of, recorders, set(numbers), mark, ids, chosen.matcher(any_condition=True), database)
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         await database.dialect.overwrite_deleted(connection)
