@@ -178,7 +178,7 @@ class EventLog:
         self, of: Experiment, since: Point = None, until: Point = None, after: Point = None, limit: int | None = None
     ) -> Span:
         """Return the part of an experiment between points, as `read` takes them. Raises `BadCursor`."""
-        return await reading.span_of(self.database, of, since, until, after, limit)
+        return await Selection(since=since, until=until, after=after, limit=limit).span(self.database, of)
 
     async def as_recorded(self, of: Experiment, selection: Selection) -> Selection:
         """Return the selection with its channel patterns as the brokers of an experiment understand them."""

@@ -20,6 +20,7 @@ from . import chain, reading
 from .cursor import Point, resolve, span
 from .event import Cursor
 from .selection import Selection
+from .span import Span
 
 PREFIX = "prefix"
 """Key of the meta of a fork: whether its prefix is complete. A fork that was killed is still being repeated."""
@@ -123,8 +124,6 @@ async def first_behind(database: Database, of: Experiment, at: Point) -> Cursor 
 
 async def _events(database: Database, of: Experiment, since: Cursor, limit: int | None) -> list[Cursor]:
     found: list[Cursor] = []
-    async for page in reading.pages(
-        database, of, Selection(), await reading.span_of(database, of, since, None, None, limit)
-    ):
+    async for page in reading.pages(database, of, Selection(), Span(start=since, limit=limit)):
         found += [entry.cursor for entry in page]
     return found

@@ -17,7 +17,6 @@ from ..db.database import Database
 from ..db.schema import event, place_at, recorder, replay_place
 from ..experiments.records import Experiment
 from . import event_rows
-from .cursor import Point, resolve
 from .event import Cursor, Event
 from .event_query import EventQuery, events_of, parameter, recorders_now
 from .names import NameReader
@@ -30,23 +29,6 @@ PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes of a page, estimated from the experiment's average."""
 BEFORE_ALL = (-(2**63), -1)
 _BEHIND_ALL = (2**63 - 1, 2**63 - 1)
-
-
-async def span_of(
-    database: Database,
-    of: Experiment,
-    since: Point = None,
-    until: Point = None,
-    after: Point = None,
-    limit: int | None = None,
-) -> Span:
-    """Return the part of an experiment between points, as `EventLog.read` takes them. Raises `BadCursor`."""
-    return Span(
-        await resolve(database, of, since),
-        await resolve(database, of, until),
-        await resolve(database, of, after, behind=True),
-        limit,
-    )
 
 
 async def pages(
