@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
-    from .log.match import Match
     from .log.not_json import NotJson
     from .log.selection import Selection
     from .log.text import normalised
     from .maintenance.verify import verify
+    from .matching.match import Match
     from .privacy.json_paths import redactor
     from .privacy.redaction import redact
     from .privacy.redaction_filter import RedactionFilter
@@ -55,7 +55,7 @@ _MODULE_OF = {
     "Fork": "lockstep.fork",
     "ForkReport": "lockstep.fork_report",
     "LiveReplay": "lockstep.live_replay",
-    "Match": "log.match",
+    "Match": "matching.match",
     "NewEvent": "log.event",
     "NotJson": "log.not_json",
     "Problems": "queries.problems",
