@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .log.text import normalised
     from .maintenance.verify import verify
     from .matching.match import Match
-    from .privacy.json_paths import redactor
     from .privacy.redaction import redact
     from .privacy.redaction_filter import RedactionFilter
     from .projection.sql import sql
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from .recording.recorder import Recorder
     from .replay import Replay, ReplayReport
     from .run import Run
+    from .sharing.json_paths import redactor
 
 _MODULE_OF = {
     "ChannelMap": "log.channel_map",
@@ -80,7 +80,7 @@ _MODULE_OF = {
     "pack": "formats.pack",
     "problems": "queries.problems",
     "redact": "privacy.redaction",
-    "redactor": "privacy.json_paths",
+    "redactor": "sharing.json_paths",
     "runtime_env": "ray",
     "sql": "projection.sql",
     "summarise": "queries.comparison.run_summary",

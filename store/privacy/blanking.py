@@ -18,9 +18,9 @@ from ..log.attributes import decode, meta_of
 from ..log.attributes import encode as encode_attributes
 from ..log.chain_walk import Source, WalkedBatch, encode, walk
 from ..log.event import SEAL
-from .json_paths import BLANK
 from .refusal import chain_broken
 
+BLANK = "[redacted]"
 PAGE = 200
 """Batches updated with one statement."""
 _LOG_FIELDS: dict[str, tuple[type, ...]] = {"name": (str,), "outcome": (str,), "reason": (str,)} | dict.fromkeys(
