@@ -14,7 +14,7 @@ from ..progress import Progress
 if TYPE_CHECKING:
     from ...experiments.records import Experiment
     from ...log.event_log import EventLog
-    from ...maintenance.retention import Usage
+    from ...queries.retention import Usage
 
 
 def _moment(ts: int) -> str:
@@ -50,7 +50,7 @@ async def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> 
 
     This cannot be undone, unless the experiment was packed before with `messager pack`.
     """
-    from ...maintenance.retention import usage_of
+    from ...queries.retention import usage_of
 
     async with open_log(store) as log:
         chosen: dict[int, Experiment] = {}
