@@ -22,8 +22,6 @@ writer has it."""
 SILENT_NS = 30_000_000_000
 """A recorder that has been silent for longer has ended uncleanly."""
 
-_MIN, _MAX = -(2**63), 2**63 - 1
-
 
 @dataclass(slots=True)
 class Experiment:
@@ -104,40 +102,6 @@ class RecorderRow:
         return self.epoch < 0
 
     @property
-    def session(self) -> tuple[int, int]:
-        """Start and end of the original recording; an unknown one is the minimum or maximum of int64.
-
-        Without an end of its own, which a repair does not know either, it ends with the last heartbeat.
-        """
-        if self.role != "import":
-            return self.started_at, self.heartbeat_at if self._end is None else self._end
-        start = _time(self.meta.get("started_at"))
-        return _MIN if start is None else start, _MAX if self._end is None else self._end
-
-    @property
-    def recorded(self) -> tuple[int, int]:
-        """Start and end of the time in which no sending is missing: the session, and all events.
-
-        A recorder that has not ended may be alive until its next heartbeat is overdue; in an import, its last event
-        stands for the heartbeat. If all events are outside of the session, their clock was another one, and only they
-        tell the time.
-        """
-        start, end = self.session
-        if self._end is None and not self.unclean and start != _MIN:
-            if self.role == "import":
-                end = start if self.last_ts is None else max(start, self.last_ts)
-            end += SILENT_NS
-        first, last = start if self.first_ts is None else self.first_ts, end if self.last_ts is None else self.last_ts
-        return (first, last) if last < start or end < first else (min(start, first), max(end, last))
-
-    @property
-    def _end(self) -> int | None:
-        """End of the original recording, None if it is not known; a repair does not know it."""
-        if self.role == "import":
-            return _time(self.meta.get("ended_at"))
-        return None if self.unclean else self.ended_at
-
-    @property
     def state(self) -> str:
         """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), repaired, or incomplete
         (gathered without its end: only the store it records into knows more)."""
@@ -161,11 +125,6 @@ def _patterns(value: Any) -> list[str]:
     except (TypeError, ValueError, RecursionError):
         return []
     return [pattern for pattern in found if isinstance(pattern, str)] if isinstance(found, list) else []
-
-
-def _time(value: Any) -> int | None:
-    """Return a time of the meta of an import, None unless it is an integer of 64 bits."""
-    return value if type(value) is int and _MIN <= value <= _MAX else None
 
 
 def experiment_of(row: Row[Any], tags: Iterable[str]) -> Experiment:
