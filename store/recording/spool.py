@@ -208,14 +208,8 @@ class Spool:
             self._next = (at, file.tell())
         return [rebased(entry, self.offset) for entry in entries] if self.offset else entries
 
-    def remove(self, *, scrub: bool = False) -> None:
-        """Delete the file; with `scrub`, overwrite its content first."""
-        if scrub and self._file is not None:
-            self._file.seek(0)
-            for _ in range(0, self._size, 1 << 20):
-                self._file.write(bytes(1 << 20))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+    def remove(self) -> None:
+        """Delete the file."""
         if self._file is None or _is_at(self._file, self.path):
             self.path.unlink(missing_ok=True)
         self.close()
