@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from .clock import Clock
 from .record import MessageRecord
 
 log = logging.getLogger("messager")
@@ -122,24 +121,12 @@ async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
     return found
 
 
-def tell_connected(hook: LogHook, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
-    """Call `connected` of a hook that has it. An error is logged and not raised."""
-    connected = getattr(hook, "connected", None)
-    if connected is not None:
-        try:
-            connected(url, clock, clock_offset_ns)
-        except Exception:
-            log.exception("the log hook %r raised in connected()", hook)
-
-
-def tell_described(hook: LogHook, name: str | None, meta: dict[str, Any]) -> None:
-    """Call `described` of a hook that has it. An error is logged and not raised."""
-    described = getattr(hook, "described", None)
-    if described is not None:
-        try:
-            described(name, meta)
-        except Exception:
-            log.exception("the log hook %r raised in described()", hook)
+def tell(hook: LogHook, method: str, *arguments: Any) -> None:
+    """Call an optional method of a hook, if it has it. An error is logged and not raised."""
+    try:
+        getattr(hook, method, lambda *ignored: None)(*arguments)
+    except Exception:
+        log.exception("the log hook %r raised in %s()", hook, method)
 
 
 async def stop(hook: OfferedHook) -> None:

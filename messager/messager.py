@@ -15,7 +15,7 @@ from .brokers.base import Broker, PubSub
 from .clock import Clock
 from .errors import ListenerDied, NotConnected
 from .gate import Gate, offered_gate
-from .hooks import LogHook, LogList, OfferedHook, offered, stop, tell_connected, tell_described
+from .hooks import LogHook, LogList, OfferedHook, offered, stop, tell
 from .interceptor import refusal
 from .listener import Listener
 from .message_queue import MessageQueue
@@ -484,14 +484,14 @@ class Messager:
         await stop(hook)
 
     def _introduce(self, hook: LogHook) -> None:
-        tell_connected(hook, self.broker.url, self.clock, self._clock_offset)
+        tell(hook, "connected", self.broker.url, self.clock, self._clock_offset)
         self._tell_description(hook)
         if self._patterns:
             self._publisher.tell(self._subscriptions({"patterns": list(self._patterns)}), [hook])
 
     def _tell_description(self, hook: LogHook) -> None:
         if self._name or self._meta:
-            tell_described(hook, self._name, dict(self._meta))
+            tell(hook, "described", self._name, dict(self._meta))
 
 
 def _redis(config: Any) -> Broker:

@@ -18,7 +18,7 @@ import pytest
 
 from messager.errors import MessagerError
 from messager_store.errors import JudgeFailed, StoreError, VirtualTimeRefused
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 
 from . import loops
 from .agent_state import AgentState, Unawaited

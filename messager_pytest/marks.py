@@ -79,7 +79,7 @@ def _arguments(*arguments: Any, **options: Any) -> tuple[str | os.PathLike[str] 
     if unknown:
         raise BadMark(f"the mark `{MARK}` has no argument {sorted(unknown)[0]!r}. Its form is {SIGNATURE}.")
     if options.get("match") is not None:
-        from messager_store.log.match import Match
+        from messager_store.matching.match import Match
 
         if not isinstance(options["match"], Match):
             raise BadMark(

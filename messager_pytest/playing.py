@@ -24,7 +24,7 @@ from messager_store.lockstep.report import CastReport, Divergence
 from messager_store.lockstep.run import LiveAgentFailed, Lockstep
 from messager_store.lockstep.schedule import Part, Verdict
 from messager_store.lockstep.schedule import Saying as Expected
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 
 from .agent_state import AgentState, state_of_agent
 from .alignment import Pair, Saying, aligned

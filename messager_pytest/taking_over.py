@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 
 from .accepting import Edits
 from .file_changes import Change

@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
-    from .log.match import Match
     from .log.not_json import NotJson
     from .log.selection import Selection
     from .log.text import normalised
     from .maintenance.verify import verify
-    from .privacy.json_paths import redactor
+    from .matching.match import Match
     from .privacy.redaction import redact
     from .privacy.redaction_filter import RedactionFilter
     from .projection.sql import sql
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from .recording.recorder import Recorder
     from .replay import Replay, ReplayReport
     from .run import Run
+    from .sharing.json_paths import redactor
 
 _MODULE_OF = {
     "ChannelMap": "log.channel_map",
@@ -55,7 +55,7 @@ _MODULE_OF = {
     "Fork": "lockstep.fork",
     "ForkReport": "lockstep.fork_report",
     "LiveReplay": "lockstep.live_replay",
-    "Match": "log.match",
+    "Match": "matching.match",
     "NewEvent": "log.event",
     "NotJson": "log.not_json",
     "Problems": "queries.problems",
@@ -80,7 +80,7 @@ _MODULE_OF = {
     "pack": "formats.pack",
     "problems": "queries.problems",
     "redact": "privacy.redaction",
-    "redactor": "privacy.json_paths",
+    "redactor": "sharing.json_paths",
     "runtime_env": "ray",
     "sql": "projection.sql",
     "summarise": "queries.comparison.run_summary",

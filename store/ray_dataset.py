@@ -12,12 +12,20 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any, TypeVar
 
+from sqlalchemy import and_, func, select, tuple_
+
+from .db.codes import SEQ_BITS, SEQ_MASK
+from .db.database import Database
 from .db.databases import for_store, in_memory
+from .db.schema import event, replay_place
 from .errors import StoreError
+from .experiments.records import Experiment
 from .log.event import Cursor
 from .log.event_log import EventLog
-from .log.reading import cuts
+from .log.event_query import EventQuery, parameter, recorders_now
+from .log.reading import BEFORE_ALL, within
 from .log.selection import Selection
+from .log.span import Span
 from .projection.query import brought_up
 from .projection.schema import pyarrow
 from .projection.tables import batches, columns
@@ -113,3 +121,30 @@ def _run_apart(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in a thread, as this one may have a running event loop, in a notebook for example."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
+
+
+async def cuts(database: Database, of: Experiment, chosen: Selection, span: Span, parts: int) -> list[Cursor]:
+    """Return the places that divide the selected events into at most this many parts of about equal size.
+
+    Each is the first event of a part, in replay order; the first part has none. `limit` and `last_seqs` of the span do
+    not count, nor do conditions on the content.
+    """
+    recorders = await recorders_now(database, of)
+    conditions = await within(database, of, chosen, span, recorders.ids)
+    place = BEFORE_ALL
+    conditions.append(replay_place > tuple_(parameter("ts"), parameter("number")))
+    async with database.reading() as connection:
+        total = select(func.count()).select_from(event).where(and_(*conditions))
+        length = -(-int((await connection.execute(total, {"ts": place[0], "number": place[1]})).scalar_one()) // parts)
+    query = EventQuery(
+        select(event.c.ts, event.c.id)
+        .where(and_(*conditions))
+        .order_by(event.c.ts, event.c.id)
+        .offset(parameter("skipped"))
+        .limit(1)
+    )
+    found: list[Cursor] = []
+    while rows := await query.rows(database, ts=place[0], number=place[1], skipped=length - bool(found)):
+        place = ts, number = rows[0]
+        found.append(Cursor(ts, recorders.ordinals[number >> SEQ_BITS], number & SEQ_MASK))
+    return found

@@ -16,9 +16,9 @@ from .experiments.records import Experiment
 from .lockstep.real_thread import RealThread
 from .log.event import Event
 from .log.event_log import EventLog
-from .log.match import Match
-from .log.messages import selected_pages
 from .log.selection import Filters, Selection, selection_of
+from .matching.match import Match
+from .projection.narrowing import selected_pages
 from .projection.pages import found_pages
 from .projection.selecting import Rows
 from .projection.sql import SqlResult, sql

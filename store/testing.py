@@ -25,8 +25,8 @@ from typing import IO, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
-from messager.server_folder import ServerFolder
 from messager.testing import free_port
+from messager.testing.server_folder import ServerFolder
 
 from .errors import StoreError
 

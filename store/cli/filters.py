@@ -134,8 +134,8 @@ class Filters:
         """Print a note for each channel pattern and agent that no event of the experiment has, and for recipients if
         there are none.
         """
-        from ..log.recipients import has_recipients
         from ..log.selection import Selection
+        from ..queries.recipients import has_recipients
 
         if patterns := self.options["channels"]:
             known = await log.channels(of)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from ..log.match import Match
+    from ..matching.match import Match
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,7 +47,7 @@ def given_match(
     ignore: tuple[str, ...], shape: tuple[str, ...], tolerance: float | None, bytes_only: bool
 ) -> Match | None:
     """Return the `Match` of the options, or None if there was none. Raises `StoreError` for wrong ones."""
-    from ..log.match import Match
+    from ..matching.match import Match
 
     if not ignore and not shape and tolerance is None and not bytes_only:
         return None

@@ -35,7 +35,7 @@ class Database:
         self._patient: AsyncEngine | None = None
         self._appender: Appender | None = None
 
-    async def open(self, *, create: bool = True, any_revision: bool = False) -> None:
+    async def open(self, *, create: bool = True) -> None:
         """Connect, and create the tables if the store is empty.
 
         Raises `StoreUnavailable`, `NotAStore`, `DamagedStore` or `WrongRevision`, and `StoreNotFound` if the store does
@@ -52,7 +52,7 @@ class Database:
                     raise StoreNotFound(self.location, _NOTHING)
                 async with self.migrating() as connection:
                     await connection.run_sync(_create)
-            elif not any_revision and found != HEAD_REVISION:
+            elif found != HEAD_REVISION:
                 raise WrongRevision(self.location, found or "none", HEAD_REVISION, newer=is_newer(found))
         except BaseException:
             await self.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ class Appender(Protocol):
 
 
 class Dialect(Protocol):
-    """One database, given by a URL or a file name."""
+    """One database, given by a URL or a file name. The defaults are those of a server that tells nothing of itself."""
 
     location: str
     """The store as shown to people: an absolute path, or a URL without credentials."""
@@ -47,7 +47,7 @@ class Dialect(Protocol):
     derived_folders: tuple[str, ...]
     """Folders for files that are computed from events (`derived_files`), the first choice first."""
 
-    may_write: bool
+    may_write: bool = True
     """False if this user is known to lack the right to write to the store; known once it is open."""
 
     errors: tuple[type[Exception], ...]
@@ -59,26 +59,30 @@ class Dialect(Protocol):
     open_seconds: float | None
     """Time limit of connecting and checking the tables, in seconds; None for no limit."""
 
-    one_host_file: str | None
+    one_host_file: str | None = None
     """The file of a store that only processes of its host may open (see `one_host`); None for a server."""
 
-    replay_index: str
+    replay_index: str = "event"
     """What stands behind FROM in a query of `event` that must go through its index `ix_event_replay`."""
 
     def exists(self) -> bool:
         """Return whether the store may exist; a server is always asked."""
+        return True
 
     def check_location(self) -> None:
         """Check the location before connecting. Raises `StoreUnavailable` or `NotAStore`."""
+        return
 
     async def close(self) -> None:
         """Release what exists only while the store is open."""
+        return
 
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         """Return engines for writing, for reading, and for writes without time limit. Creates a missing file."""
 
     def turn(self) -> AbstractAsyncContextManager[None]:
         """Hold the turn to write, if the writers of one process must take turns."""
+        return nullcontext()
 
     def insert_or_ignore(self, table: Table) -> Insert:
         """Return an INSERT that skips rows whose unique key exists."""
@@ -88,6 +92,7 @@ class Dialect(Protocol):
 
     async def prefer_indexes(self, connection: AsyncConnection) -> None:
         """Read through indexes wherever one fits, until the transaction ends, as with large tables."""
+        return
 
     def appender(self) -> Appender:
         """Return a new appender, with connections of its own."""
@@ -103,9 +108,11 @@ class Dialect(Protocol):
 
     async def check_visible(self, connection: AsyncConnection) -> None:
         """Check why no table was found. Raises `StoreUnavailable` or `StoreNotFound` if none can be seen."""
+        return
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         """Make this connection overwrite deleted data with zeros, if the database can."""
+        return
 
     async def want_rewrite(self, connection: AsyncConnection) -> None:
         """Record in this transaction that `rewrite` must follow it."""
@@ -124,12 +131,15 @@ class Dialect(Protocol):
 
     def free_bytes(self) -> int | None:
         """Return the free bytes on the disk of the store, None if unknown."""
+        return None
 
     async def bytes_on_disk(self, connection: AsyncConnection) -> int:
         """Return the bytes that the store takes on disk, its journal included."""
+        return await self.size(connection)
 
     async def slack(self, connection: AsyncConnection) -> int | None:
         """Return the free bytes inside the store, None if unknown."""
+        return None
 
     async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
         """Return the temporary space that `rewrite` needs, one entry per file system."""

@@ -39,11 +39,11 @@ def folders() -> list[str]:
     return [str(folder() / "versions")]
 
 
-def config(connection: Connection | None = None, output: io.StringIO | None = None) -> Config:
+def config(connection: Connection | None = None) -> Config:
     """Return an Alembic configuration for `connection`, without alembic.ini."""
     from alembic.config import Config
 
-    made = Config(stdout=output or io.StringIO())
+    made = Config(stdout=io.StringIO())
     made.set_main_option("script_location", str(folder()).replace("%", "%%"))
     made.set_main_option("path_separator", "newline")
     made.set_main_option("version_locations", "\n".join(folders()).replace("%", "%%"))

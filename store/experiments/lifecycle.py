@@ -216,27 +216,3 @@ async def mark_closed(database: Database, of: Experiment, *, force: bool = False
             .where(experiment.c.id == of.id, experiment.c.status == "open")
             .values(status="closed", closed_at=now)
         )
-
-
-async def publish_import(database: Database, of: Experiment, exp_id: str) -> None:
-    """End the recorders of a finished import and make it visible under its exp_id, in one transaction.
-
-    Raises `ExperimentExists`, and `StoreError` if another process removed the import meanwhile.
-    """
-    now = time.time_ns()
-    async with database.writing() as connection:
-        await lock(connection, of.id)
-        taken = select(experiment.c.id).where(experiment.c.exp_id == exp_id)
-        if (await connection.execute(taken)).first() is not None:
-            raise ExperimentExists(exp_id, "Import under another --exp.")
-        await connection.execute(
-            update(recorder).where(recorder.c.experiment_id == of.id).values(ended_at=now, heartbeat_at=now)
-        )
-        await seal_ended(connection, recorder.c.experiment_id == of.id)
-        published = await connection.execute(
-            update(experiment)
-            .where(experiment.c.id == of.id, experiment.c.status == "importing")
-            .values(exp_id=exp_id, status="closed", closed_at=now)
-        )
-        if published.rowcount != 1:
-            raise StoreError(f"the import of {exp_id!r} was removed as unfinished by another process; import it again")

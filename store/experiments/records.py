@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from sqlalchemy import Row
@@ -21,8 +21,6 @@ GATHERED = -(1 << 30)
 writer has it."""
 SILENT_NS = 30_000_000_000
 """A recorder that has been silent for longer has ended uncleanly."""
-
-_MIN, _MAX = -(2**63), 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -104,40 +102,6 @@ class RecorderRow:
         return self.epoch < 0
 
     @property
-    def session(self) -> tuple[int, int]:
-        """Start and end of the original recording; an unknown one is the minimum or maximum of int64.
-
-        Without an end of its own, which a repair does not know either, it ends with the last heartbeat.
-        """
-        if self.role != "import":
-            return self.started_at, self.heartbeat_at if self._end is None else self._end
-        start = _time(self.meta.get("started_at"))
-        return _MIN if start is None else start, _MAX if self._end is None else self._end
-
-    @property
-    def recorded(self) -> tuple[int, int]:
-        """Start and end of the time in which no sending is missing: the session, and all events.
-
-        A recorder that has not ended may be alive until its next heartbeat is overdue; in an import, its last event
-        stands for the heartbeat. If all events are outside of the session, their clock was another one, and only they
-        tell the time.
-        """
-        start, end = self.session
-        if self._end is None and not self.unclean and start != _MIN:
-            if self.role == "import":
-                end = start if self.last_ts is None else max(start, self.last_ts)
-            end += SILENT_NS
-        first, last = start if self.first_ts is None else self.first_ts, end if self.last_ts is None else self.last_ts
-        return (first, last) if last < start or end < first else (min(start, first), max(end, last))
-
-    @property
-    def _end(self) -> int | None:
-        """End of the original recording, None if it is not known; a repair does not know it."""
-        if self.role == "import":
-            return _time(self.meta.get("ended_at"))
-        return None if self.unclean else self.ended_at
-
-    @property
     def state(self) -> str:
         """ended, alive, unclean (no end was recorded, and it is silent or its process is gone), repaired, or incomplete
         (gathered without its end: only the store it records into knows more)."""
@@ -163,60 +127,31 @@ def _patterns(value: Any) -> list[str]:
     return [pattern for pattern in found if isinstance(pattern, str)] if isinstance(found, list) else []
 
 
-def _time(value: Any) -> int | None:
-    """Return a time of the meta of an import, None unless it is an integer of 64 bits."""
-    return value if type(value) is int and _MIN <= value <= _MAX else None
-
-
 def experiment_of(row: Row[Any], tags: Iterable[str]) -> Experiment:
     """Return the experiment of a row of its table."""
+    columns = row._mapping
     return Experiment(
-        row.id,
-        row.exp_id,
-        row.name,
-        row.status,
-        row.created_at,
-        row.closed_at,
-        json_text.load_object(row.meta),
-        sorted(tags),
-        row.recorders,
-        row.parent_exp_id,
-        row.parent_head,
-        row.parent_cursor,
+        **{name: columns[name] for name in _EXPERIMENT}, meta=json_text.load_object(row.meta), tags=sorted(tags)
     )
 
 
 def recorder_of(row: Row[Any]) -> RecorderRow:
     """Return the recorder of a row of its table."""
+    columns = row._mapping
     return RecorderRow(
-        row.id,
-        row.uuid,
-        row.experiment_id,
-        row.ordinal,
-        row.epoch,
-        row.role,
-        _patterns(row.patterns),
-        json_text.load_object(row.meta),
-        row.host,
-        row.pid,
-        row.boot_id,
-        row.anchor_wall,
-        row.anchor_monotonic,
-        row.broker,
-        row.broker_offset,
-        row.started_at,
-        row.heartbeat_at,
-        row.ended_at,
-        row.last_seq,
-        row.head_hash,
-        {kind: getattr(row, f"{kind}_count") for kind in KINDS},
-        row.payload_bytes,
-        row.first_ts,
-        row.last_ts,
-        row.worst_unacknowledged,
-        row.started_at if row.complete_until is None else row.complete_until,
-        bool(row.unclean),
-        row.durability,
-        row.spool,
-        row.seal,
+        **{name: columns[name] for name in _RECORDER},
+        patterns=_patterns(row.patterns),
+        meta=json_text.load_object(row.meta),
+        kinds={kind: columns[f"{kind}_count"] for kind in KINDS},
+        complete_until=row.started_at if row.complete_until is None else row.complete_until,
+        unclean=bool(row.unclean),
     )
+
+
+_EXPERIMENT = [each.name for each in fields(Experiment) if each.name not in ("meta", "tags")]
+_RECORDER = [
+    each.name
+    for each in fields(RecorderRow)
+    if each.name not in ("patterns", "meta", "kinds", "complete_until", "unclean")
+]
+"""Fields that are columns as they are."""

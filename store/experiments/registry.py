@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.database import Database
@@ -89,14 +89,6 @@ async def every(
     return [experiment_of(row, words.get(row.id, ())) for row in rows]
 
 
-async def count_by_status(database: Database) -> dict[str, int]:
-    """Return the number of experiments of each status, also of hidden ones."""
-    query = select(experiment.c.status, func.count()).group_by(experiment.c.status)
-    async with database.reading() as connection:
-        rows = (await connection.execute(query)).all()
-    return {row[0]: row[1] for row in rows}
-
-
 async def recorders_of(
     database: Database, experiment_id: int | None = None, *, unended: bool = False
 ) -> list[RecorderRow]:
@@ -111,18 +103,6 @@ async def recorders_of(
         query = query.where(recorder.c.ended_at.is_(None))
     async with database.reading() as connection:
         return [recorder_of(row) for row in await connection.execute(query)]
-
-
-async def unfinished_recorders(database: Database) -> list[tuple[str, str, RecorderRow]]:
-    """Return exp_id, status and row of each recorder of an open experiment, or without an end in a closed one."""
-    query = (
-        select(recorder, experiment.c.exp_id, experiment.c.status)
-        .join(experiment, experiment.c.id == recorder.c.experiment_id)
-        .where(or_(experiment.c.status == "open", and_(experiment.c.status == "closed", recorder.c.ended_at.is_(None))))
-        .order_by(recorder.c.experiment_id, recorder.c.ordinal)
-    )
-    async with database.reading() as connection:
-        return [(row.exp_id, row.status, recorder_of(row)) for row in await connection.execute(query)]
 
 
 async def spool_files(database: Database) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 from ..experiments.records import Experiment
 from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.messages import selected_pages
 from ..log.selection import Selection
+from ..projection.narrowing import selected_pages
 from .sharing import Sharing
 
 STEP = 1000

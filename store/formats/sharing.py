@@ -10,9 +10,9 @@ from messager.record import SUBSCRIBED
 
 from ..log.event import Event
 from ..privacy.blanking import log_fields
-from ..privacy.json_paths import PathRedactor, changes_of
-from ..privacy.pseudonyms import Pseudonyms
 from ..recording.derived_ids import DerivedIds
+from ..sharing.json_paths import PathRedactor, changes_of
+from ..sharing.pseudonyms import Pseudonyms
 
 _MACHINE = frozenset(
     [

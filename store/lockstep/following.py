@@ -12,7 +12,7 @@ from ..log.event import Event
 from .schedule import Key, Part, Reception, Saying
 
 if TYPE_CHECKING:
-    from ..log.match import Match
+    from ..matching.match import Match
 
 
 class Following(Protocol):

@@ -35,7 +35,7 @@ from ..log.cursor import Point
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.lineage import COMPLETE, PREFIX, REPEATING, STOPPED, create_fork
-from ..log.match import Match
+from ..matching.match import Match
 from ..replay.carriers import publish_as
 from ..replay.flow_control import FlowControl
 from ..replay.guard import Guard

@@ -15,7 +15,7 @@ from messager.brokers import Broker, kind_of
 from ..errors import StoreError
 from ..experiments.records import Experiment
 from ..log.event_log import EventLog
-from ..log.match import Match
+from ..matching.match import Match
 from ..replay.engine import Replay
 from ..replay.plan import Plan
 from ..replay.report import ReplayReport

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from ..log.match import Match
+from ..matching.match import Match
 from .schedule import Reception
 
 LOOKAHEAD = 100

@@ -23,7 +23,7 @@ from messager.errors import NotConnected
 from messager.gate import Gated
 from messager.record import MessageRecord
 
-from ..log.match import Match
+from ..matching.match import Match
 from ..text import safe
 from .announcing import Announcing
 from .cast import Live, Wire

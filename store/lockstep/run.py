@@ -26,7 +26,7 @@ from messager.hooks import LogHook
 
 from ..errors import StoreError
 from ..log.event import Event
-from ..log.match import Match
+from ..matching.match import Match
 from ..text import plural
 from .cast import Cast, Live, Wire, make_cast, weak_receptions
 from .ending import QUIET_S, until_quiet

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from ..log.event import Event
-from ..log.match import Match
+from ..matching.match import Match
 
 Key = tuple[int, int]
 """(recorder, seq) of an event."""

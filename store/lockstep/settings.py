@@ -13,7 +13,7 @@ from typing import Any, Literal
 from messager import channels
 
 from ..errors import StoreError
-from ..log.match import Match
+from ..matching.match import Match
 from .run import PATIENCE_S
 
 VARIABLE = "MESSAGER_REPLAY"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .schedule import Saying, SayingState
 
 if TYPE_CHECKING:
-    from ..log.match import Match
+    from ..matching.match import Match
 
 LOOKAHEAD = 20
 """Concurrent sayings with which a message is compared by rules; equal bytes are found at any distance."""

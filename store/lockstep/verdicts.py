@@ -13,7 +13,7 @@ from .report import Divergence, PartReport
 from .schedule import Part, Saying, Verdict
 
 if TYPE_CHECKING:
-    from ..log.match import Match
+    from ..matching.match import Match
 
 HEARD_SHOWN = 3
 """Last messages that are kept for a divergence."""

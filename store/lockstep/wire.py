@@ -19,7 +19,7 @@ from .unclaimed import Unclaimed
 from .verdicts import Verdicts
 
 if TYPE_CHECKING:
-    from ..log.match import Match
+    from ..matching.match import Match
 
 POLL_S = 0.5
 

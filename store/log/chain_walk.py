@@ -10,12 +10,13 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from itertools import chain as chained
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from sqlalchemy import case, func, null, select, text
+from sqlalchemy import case, func, null, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.codes import AGENT, CHANNEL, MESSAGER, SEQ_BITS, SEQ_MASK
@@ -126,39 +127,6 @@ _EVENTS = EventQuery(
 _WHOLE = EventQuery(select(event.c.payload).where(event.c.id == parameter("number")))
 
 
-class Connection(Protocol):
-    """Runs queries; the rows are tuples."""
-
-    async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
-        """Return the rows of a query."""
-
-    async def run(self, sql: str) -> Sequence[Any]:
-        """Return the rows of an SQL text."""
-
-
-class _OfStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
-        return await query.rows(self._database, **values)
-
-    async def run(self, sql: str) -> Sequence[Any]:
-        async with self._database.reading() as connection:
-            return list(await self._database.dialect.fetch(connection, sql, ()))
-
-
-class _OfTransaction:
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-
-    async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
-        return list(await self._connection.execute(query.statement, values))
-
-    async def run(self, sql: str) -> Sequence[Any]:
-        return list(await self._connection.execute(text(sql)))
-
-
 class Names:
     """Names by id, with their encodings by kind; those of another experiment, or of no kind, have no encoding."""
 
@@ -185,12 +153,27 @@ class Names:
 class Source:
     """The events of one experiment, and the names that were read for them."""
 
-    def __init__(self, connection: Connection, experiment_id: int) -> None:
-        self.connection = connection
+    def __init__(self, database: Database, experiment_id: int, connection: AsyncConnection | None = None) -> None:
+        """Each page is read in a transaction of its own, or in that of `connection`, which has begun."""
+        self._database = database
+        self._connection = connection
         self.names = Names(experiment_id)
         self.kinds: dict[int, int] = {}
         """The kind of each name that was read, by its id."""
         self._experiment_id = experiment_id
+
+    async def rows(self, query: EventQuery, **values: Any) -> Sequence[Any]:
+        """Return the rows of a query, as tuples."""
+        async with self._reading() as connection:
+            return await query.rows_within(connection, self._database, **values)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[AsyncConnection]:
+        if self._connection is not None:
+            yield self._connection
+        else:
+            async with self._database.reading() as connection:
+                yield connection
 
     async def load(self, rows: Sequence[Any]) -> None:
         """Fetch the names of rows that are not known yet."""
@@ -201,19 +184,11 @@ class Source:
         for at in range(0, len(ids), LOOKUP):
             listed = ", ".join(map(str, ids[at : at + LOOKUP]))
             query = f"SELECT id, what, experiment_id, value FROM name WHERE id IN ({listed})"
-            for number, what, of, value in await self.connection.run(query):
+            async with self._reading() as connection:
+                found = await self._database.dialect.fetch(connection, query, ())
+            for number, what, of, value in found:
                 self.names.add(number, what, of, value)
                 self.kinds[number] = what
-
-
-def fetch_from(database: Database, experiment_id: int) -> Source:
-    """Return a source that reads each page in a transaction of its own."""
-    return Source(_OfStore(database), experiment_id)
-
-
-def fetch_within(connection: AsyncConnection, experiment_id: int) -> Source:
-    """Return a source that reads within the transaction of a connection."""
-    return Source(_OfTransaction(connection), experiment_id)
 
 
 class WalkedPage:
@@ -334,7 +309,7 @@ class _Reader:
 
     async def _read(self, first: int, until: int) -> None:
         low, high = self._base | first, self._base + until
-        rows = await self.source.connection.rows(_EVENTS, low=low, high=high, size=self._size)
+        rows = await self.source.rows(_EVENTS, low=low, high=high, size=self._size)
         await self.source.load(rows)
         self._first, self._rows = first, rows
         self._end = until if len(rows) < self._size else (id_of(rows[-1]) & SEQ_MASK) + 1
@@ -349,7 +324,7 @@ class _Reader:
         for at, row in enumerate(rows) if None in map(payload_of, rows) else ():
             if payload_of(row) is not None:
                 continue
-            ((payload,),) = await self.source.connection.rows(_WHOLE, number=id_of(row))
+            ((payload,),) = await self.source.rows(_WHOLE, number=id_of(row))
             if filled is rows:
                 filled = list(rows)
             filled[at] = (*row[:_PAYLOAD], payload, *row[_PAYLOAD + 1 :])  # type: ignore[index]
@@ -368,7 +343,7 @@ async def walk(
     """Yield the batches of a recorder that begin behind the seq `after` and not behind `last`, in order."""
     reader = _Reader(source, recorder_id)
     while True:
-        found = await source.connection.rows(_BATCHES, recorder=recorder_id, after=after, last=last)
+        found = await source.rows(_BATCHES, recorder=recorder_id, after=after, last=last)
         rows = [BatchRow(*row) for row in found]
         for row, until in zip(rows, _ends(rows), strict=True):
             yield WalkedBatch(row, reader, until)

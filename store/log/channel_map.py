@@ -76,19 +76,6 @@ def between(recorded: Iterable[BrokerKind | None], target: BrokerKind) -> Callab
     name decides by its own separator.
     """
     wanted = target.separator
-    if _separators(recorded) == {wanted}:
+    if {kind.separator for kind in recorded if kind is not None} == {wanted}:
         return None
     return partial(channels.with_separator, wanted=wanted)
-
-
-def spelling(recorded: Iterable[BrokerKind | None], names: Iterable[str]) -> channels.Separator | None:
-    """Return the separator of an experiment's channels; None if it has both or neither.
-
-    If no kind of broker is known, as for some imports, the names decide.
-    """
-    found = _separators(recorded) or {known for name in names if (known := channels.separator(name)) is not None}
-    return found.pop() if len(found) == 1 else None
-
-
-def _separators(recorded: Iterable[BrokerKind | None]) -> set[channels.Separator]:
-    return {kind.separator for kind in recorded if kind is not None}

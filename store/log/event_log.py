@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Unpack
 
-from ..db.codes import AGENT, CHANNEL
+from sqlalchemy import insert, select, true, update
+
+from .. import json_text
+from ..db.codes import AGENT, CHANNEL, KINDS, SEQ_BITS
 from ..db.database import Database
-from ..errors import ExperimentExists, RecorderFenced
+from ..db.schema import event, experiment, recorder
+from ..errors import ExperimentClosed, ExperimentExists, RecorderFenced, StoreError
 from ..experiments import lifecycle, registry
+from ..experiments.provenance import this_process
 from ..experiments.records import Experiment, RecorderRow
-from . import batch, lineage, reading, recorder_rows, tail
+from ..experiments.seal import seal_ended
+from ..experiments.validation import meta_text
+from . import batch, chain, lineage, reading, tail
 from .cursor import Point
 from .event import Event, Fields
+from .last_of_each import last_of_each
 from .names import all_names
-from .narrowing import narrowed
 from .selection import Filters, Selection, selection_of
 from .span import Span
-from .writer import Writer
+from .writer import Writer, new_uuid
 
 
 class EventLog:
@@ -68,24 +77,82 @@ class EventLog:
         returns the recorder of the first. `row` replaces the columns that describe this process and its clock. Raises
         `ExperimentClosed`, and `RecorderFenced` if the recorder of this name has recorded or ended already.
         """
-        return await recorder_rows.register(
-            self.database,
-            of,
-            role=role,
-            patterns=patterns,
-            meta=meta or {},
-            name=name,
-            durability=durability,
-            spool=spool,
-            row=row or {},
-        )
+        again = name is not None
+        here = this_process()
+        now = time.time_ns()
+        name = name or new_uuid()
+        values: dict[str, Any] = dict.fromkeys((f"{kind}_count" for kind in KINDS), 0)
+        values |= {
+            "uuid": name,
+            "experiment_id": of.id,
+            "epoch": 1,
+            "role": role,
+            "patterns": json_text.dump(list(patterns)),
+            "meta": meta_text(meta or {}),
+            "host": here.host,
+            "pid": here.pid,
+            "boot_id": here.boot_id,
+            "started_at": now,
+            "heartbeat_at": now,
+            "last_seq": 0,
+            "head_hash": chain.first_link(name),
+            "payload_bytes": 0,
+            "worst_unacknowledged": 0,
+            "unclean": 0,
+            "durability": durability,
+            "spool": spool,
+            **(row or {}),
+        }
+        async with self.database.writing() as connection:
+            if again:
+                await lifecycle.lock(connection, of.id)  # an earlier call may be committed only now
+                query = select(recorder).where(recorder.c.uuid == name)
+                there = (await connection.execute(query)).one_or_none()
+                if there is not None:
+                    facts = (there.experiment_id, there.epoch, there.last_seq, there.ended_at)
+                    if facts != (of.id, 1, 0, None):
+                        raise RecorderFenced(name, "it has recorded already, or has been ended")
+                    return Writer(self.database, of, there.id, there.ordinal, name)
+            joined = await connection.execute(
+                update(experiment)
+                .where(experiment.c.id == of.id, experiment.c.status.in_(("open", "importing")))
+                .values(recorders=experiment.c.recorders + 1)
+            )
+            if joined.rowcount != 1:
+                raise ExperimentClosed(of.exp_id)
+            ordinal = (
+                await connection.execute(select(experiment.c.recorders).where(experiment.c.id == of.id))
+            ).scalar_one()
+            made = await connection.execute(insert(recorder).values(**values, ordinal=ordinal))
+            number = made.inserted_primary_key[0]  # type: ignore[index]
+        return Writer(self.database, of, number, ordinal, name)
 
     async def take_over(self, name: str) -> Writer:
         """Return a writer that continues the recorder of this uuid, and fence its earlier writer.
 
         Raises `RecorderFenced` if there is no such recorder, and `ExperimentClosed`.
         """
-        return await recorder_rows.take_over(self.database, name)
+        owner = select(recorder.c.experiment_id).where(recorder.c.uuid == name)
+        query = select(recorder, experiment.c.exp_id, experiment.c.status).join(experiment)
+        async with self.database.writing() as connection:
+            await lifecycle.lock(connection, (await connection.execute(owner)).scalar_one_or_none())
+            row = (await connection.execute(query.where(recorder.c.uuid == name).with_for_update())).one_or_none()
+            if row is None:
+                raise RecorderFenced(name, f"it is not in {self.database.location}: its experiment was removed")
+            if row.epoch < 0:
+                raise RecorderFenced(
+                    name, "it was gathered from another store, and only `messager gather` appends to it"
+                )
+            if row.status != "open":
+                raise ExperimentClosed(row.exp_id)
+            await connection.execute(
+                update(recorder).where(recorder.c.id == row.id).values(epoch=row.epoch + 1, ended_at=None, seal=None)
+            )
+        of = await registry.by_exp_id(self.database, row.exp_id)
+        if of is None:
+            raise RecorderFenced(name, f"its experiment was removed from {self.database.location}")
+        position = (row.epoch + 1, row.last_seq, row.head_hash)
+        return Writer(self.database, of, row.id, row.ordinal, name, *position)
 
     async def append(
         self,
@@ -119,18 +186,55 @@ class EventLog:
         Returns the number of committed events that `writer` did not know of: the whole batch, or 0. If the server
         could still commit the batch, a new epoch prevents that first. Raises `RecorderFenced`.
         """
-        return await recorder_rows.recover(self.database, writer)
+        query = select(recorder.c.last_seq, recorder.c.head_hash, recorder.c.epoch, recorder.c.ended_at).where(
+            recorder.c.id == writer.id
+        )
+        if self.database.dialect.commits_late:
+            await self._outdate(writer)
+        async with self.database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None or row.epoch != writer.epoch or row.ended_at is not None:
+            raise RecorderFenced(writer.uuid, "its experiment was closed or removed, or another writer took it over")
+        news: int = row.last_seq - writer.last_seq
+        if news < 0:
+            raise RecorderFenced(
+                writer.uuid,
+                f"committed events are missing in {self.database.location}: it is an older copy or another store",
+            )
+        writer.last_seq, writer.head_hash = row.last_seq, row.head_hash
+        return news
+
+    async def _outdate(self, writer: Writer) -> None:
+        """Wait for this writer's transactions, and raise the epoch so that later ones are refused."""
+        mine = recorder.c.id == writer.id, recorder.c.epoch == writer.epoch, recorder.c.ended_at.is_(None)
+        async with self.database.writing() as connection:
+            raised = await connection.execute(update(recorder).where(*mine).values(epoch=writer.epoch + 1))
+        writer.epoch += raised.rowcount
 
     async def times(self, writer: Writer, first: int) -> list[int]:
         """Return the ts of this writer's events from the seq `first` on."""
-        return await recorder_rows.times(self.database, writer, first)
+        base = writer.id << SEQ_BITS
+        query = select(event.c.ts).where(event.c.id >= base | first, event.c.id <= base | writer.last_seq)
+        async with self.database.reading() as connection:
+            return list((await connection.execute(query.order_by(event.c.id))).scalars())
 
     async def touch(self, writer: Writer, **values: Any) -> None:
         """Write a recorder's heartbeat and other columns of its row; with `ended_at`, it ends and its row is sealed.
 
         Raises `RecorderFenced`.
         """
-        await recorder_rows.touch(self.database, writer, **values)
+        mine = recorder.c.id == writer.id, recorder.c.uuid == writer.uuid, recorder.c.epoch == writer.epoch
+        ends = values.get("ended_at") is not None
+        async with self.database.writing() as connection:
+            changed = await connection.execute(
+                update(recorder)
+                .where(*mine, true() if ends else recorder.c.ended_at.is_(None))
+                .values({"heartbeat_at": time.time_ns(), **values})
+            )
+            if changed.rowcount != 1:
+                raise RecorderFenced(writer.uuid, "its experiment was closed, or another writer took it over")
+            if ends:
+                await seal_ended(connection, recorder.c.id == writer.id)
 
     async def read(
         self, exp_id: str | Experiment, selection: Selection | None = None, **filters: Unpack[Filters]
@@ -138,13 +242,20 @@ class EventLog:
         """Yield the events of an experiment in replay order, `(ts, recorder, seq)`, in constant memory.
 
         The selection is given as a `Selection`, or by its filters: `log.read("exp-1", agents=[7], since="10m")`.
-        Events committed after the call are not read.
+        Events committed after the call are not read. Raises `StoreError` for a selection with `context`.
         """
         of = await self._found(exp_id)
         chosen = selection_of(selection, filters)
+        if chosen.context:
+            raise StoreError("log.read gives single events: leave out context, or ask `Run(...).events(context=...)`.")
         span = await chosen.span(self.database, of)
         read = partial(reading.pages, self.database, of)
-        async with aclosing(narrowed(read, self.database, of, chosen, span)) as pages:
+        if chosen.last_per is not None:
+            whole = replace(span, limit=None)
+            for entry in (await last_of_each(read, self.database, of, chosen, whole, chosen.last_per))[: span.limit]:
+                yield entry
+            return
+        async with aclosing(read(chosen, span)) as pages:
             async for page in pages:
                 for entry in page:
                     yield entry
@@ -170,7 +281,7 @@ class EventLog:
         self, of: Experiment, since: Point = None, until: Point = None, after: Point = None, limit: int | None = None
     ) -> Span:
         """Return the part of an experiment between points, as `read` takes them. Raises `BadCursor`."""
-        return await reading.span_of(self.database, of, since, until, after, limit)
+        return await Selection(since=since, until=until, after=after, limit=limit).span(self.database, of)
 
     async def as_recorded(self, of: Experiment, selection: Selection) -> Selection:
         """Return the selection with its channel patterns as the brokers of an experiment understand them."""

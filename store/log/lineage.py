@@ -8,21 +8,19 @@ be in another store, and may be removed.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
-
 from ..db.database import Database
-from ..db.schema import VISIBLE, experiment
 from ..errors import ExperimentExists, StoreError
 from ..experiments import lifecycle, registry, validation
-from ..experiments.records import Experiment, experiment_of
+from ..experiments.records import Experiment
 from . import chain, reading
 from .cursor import Point, resolve, span
 from .event import Cursor
 from .selection import Selection
+from .span import Span
 
 PREFIX = "prefix"
 """Key of the meta of a fork: whether its prefix is complete. A fork that was killed is still being repeated."""
@@ -126,21 +124,6 @@ async def first_behind(database: Database, of: Experiment, at: Point) -> Cursor 
 
 async def _events(database: Database, of: Experiment, since: Cursor, limit: int | None) -> list[Cursor]:
     found: list[Cursor] = []
-    async for page in reading.pages(
-        database, of, Selection(), await reading.span_of(database, of, since, None, None, limit)
-    ):
+    async for page in reading.pages(database, of, Selection(), Span(start=since, limit=limit)):
         found += [entry.cursor for entry in page]
     return found
-
-
-async def forks_of(database: Database, exp_ids: Collection[str]) -> list[Experiment]:
-    """Return the experiments of the store whose parent has one of these exp_ids, oldest first."""
-    found: list[Experiment] = []
-    wanted = sorted(exp_ids)
-    async with database.reading() as connection:
-        for at in range(0, len(wanted), registry.TOGETHER):
-            query = select(experiment).where(
-                experiment.c.parent_exp_id.in_(wanted[at : at + registry.TOGETHER]), experiment.c.status.in_(VISIBLE)
-            )
-            found += [experiment_of(row, ()) for row in await connection.execute(query)]
-    return sorted(found, key=lambda of: of.id)

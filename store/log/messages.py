@@ -13,7 +13,7 @@ from ..experiments.records import Experiment
 from .decisions import Decisions, decisions
 from .event import Event
 from .event_log import EventLog
-from .narrowing import last_of_each, narrowed
+from .last_of_each import last_of_each
 from .reading import count, pages
 from .redaction_records import redactions_of
 from .selection import Selection
@@ -65,21 +65,6 @@ async def message_pages(
 async def _backward(rule: Decisions, span: Span) -> AsyncGenerator[Span, None]:
     await rule.reach(None if span.end is None else span.end.ts)
     yield span
-
-
-async def selected_pages(log: EventLog, of: Experiment, selection: Selection) -> AsyncGenerator[list[Event], None]:
-    """Yield the events of a selection in lists, in the order that `narrowing.narrowed` describes.
-
-    Raises `BadCursor` for a point that is none.
-    """
-
-    def read(chosen: Selection, span: Span, *, backward: bool = False) -> AsyncGenerator[list[Event], None]:
-        return pages(log.database, of, chosen, span, backward=backward)
-
-    span = await selection.span(log.database, of)
-    async with aclosing(narrowed(read, log.database, of, selection, span)) as found:
-        async for page in found:
-            yield page
 
 
 async def last_messages(log: EventLog, of: Experiment, chosen: Selection, span: Span, rule: Decisions) -> list[Event]:

@@ -17,7 +17,6 @@ from ..db.database import Database
 from ..db.schema import event, place_at, recorder, replay_place
 from ..experiments.records import Experiment
 from . import event_rows
-from .cursor import Point, resolve
 from .event import Cursor, Event
 from .event_query import EventQuery, events_of, parameter, recorders_now
 from .names import NameReader
@@ -28,25 +27,8 @@ PAGE = 1000
 """Maximum of events in a page."""
 PAGE_BYTES = 16 * 1024 * 1024
 """Payload bytes of a page, estimated from the experiment's average."""
-_BEFORE_ALL = (-(2**63), -1)
+BEFORE_ALL = (-(2**63), -1)
 _BEHIND_ALL = (2**63 - 1, 2**63 - 1)
-
-
-async def span_of(
-    database: Database,
-    of: Experiment,
-    since: Point = None,
-    until: Point = None,
-    after: Point = None,
-    limit: int | None = None,
-) -> Span:
-    """Return the part of an experiment between points, as `EventLog.read` takes them. Raises `BadCursor`."""
-    return Span(
-        await resolve(database, of, since),
-        await resolve(database, of, until),
-        await resolve(database, of, after, behind=True),
-        limit,
-    )
 
 
 async def pages(
@@ -64,7 +46,7 @@ async def pages(
 
     With `above`, only those with more payload bytes than that. With `brief`, events have only their position, kind,
     channel, flags and payload, unless there are conditions on the content. Events committed after the call are not
-    read. `context` and `last_per` of the selection do not count here (`narrowing`).
+    read. `context` and `last_per` of the selection do not count here (`last_of_each`).
     """
     content = chosen.content if chosen.by_content else None
     skipped = chosen.skipped(database, of)
@@ -83,7 +65,7 @@ async def pages(
         conditions.append(func.length(event.c.payload) > above)
     order: Sequence[Any] = (event.c.ts, event.c.id)
     if backward:
-        if place != _BEFORE_ALL:
+        if place != BEFORE_ALL:
             conditions.append(replay_place > place_at(*place))
         place, order = _BEHIND_ALL, [column.desc() for column in order]
     read_on = tuple_(parameter("ts"), parameter("number"))
@@ -123,47 +105,20 @@ async def count(database: Database, of: Experiment, chosen: Selection, span: Spa
         async for page in pages(database, of, chosen, span):
             total += len(page)
         return total
-    conditions = await _within(database, of, chosen, span, (await recorders_now(database, of)).ids)
+    conditions = await within(database, of, chosen, span, (await recorders_now(database, of)).ids)
     async with database.reading() as connection:
         query = select(func.count()).select_from(event).where(and_(*conditions))
         total = int((await connection.execute(query)).scalar_one())
     return total if span.limit is None else min(total, span.limit)
 
 
-async def cuts(database: Database, of: Experiment, chosen: Selection, span: Span, parts: int) -> list[Cursor]:
-    """Return the places that divide the selected events into at most this many parts of about equal size.
-
-    Each is the first event of a part, in replay order; the first part has none. `limit` and `last_seqs` of the span do
-    not count, nor do conditions on the content.
-    """
-    recorders = await recorders_now(database, of)
-    conditions = await _within(database, of, chosen, span, recorders.ids)
-    place = _BEFORE_ALL
-    conditions.append(replay_place > tuple_(parameter("ts"), parameter("number")))
-    async with database.reading() as connection:
-        total = select(func.count()).select_from(event).where(and_(*conditions))
-        length = -(-int((await connection.execute(total, {"ts": place[0], "number": place[1]})).scalar_one()) // parts)
-    query = EventQuery(
-        select(event.c.ts, event.c.id)
-        .where(and_(*conditions))
-        .order_by(event.c.ts, event.c.id)
-        .offset(parameter("skipped"))
-        .limit(1)
-    )
-    found: list[Cursor] = []
-    while rows := await query.rows(database, ts=place[0], number=place[1], skipped=length - bool(found)):
-        place = ts, number = rows[0]
-        found.append(Cursor(ts, recorders.ordinals[number >> SEQ_BITS], number & SEQ_MASK))
-    return found
-
-
-async def _within(
+async def within(
     database: Database, of: Experiment, chosen: Selection, span: Span, numbers: dict[int, int]
 ) -> list[ColumnElement[bool]]:
     """Return the conditions of a selection, and those of the points of a span."""
     conditions = [event.c.experiment_id == of.id, *await chosen.condition(database, of)]
     place, end = bounds(span, numbers)
-    if place != _BEFORE_ALL:
+    if place != BEFORE_ALL:
         conditions.append(replay_place > place_at(*place))
     if end is not None:
         conditions.append(replay_place < place_at(*end))
@@ -172,16 +127,16 @@ async def _within(
 
 def bounds(span: Span, numbers: dict[int, int]) -> tuple[tuple[int, int], tuple[int, int] | None]:
     """Return the places, (ts, id), behind which and before which the events of a span are; None for no end."""
-    place = _BEFORE_ALL
+    place = BEFORE_ALL
     if span.start is not None:
-        ts, number = _key(span.start, numbers)
+        ts, number = place_of(span.start, numbers)
         place = ts, number - 1
     if span.after is not None:
-        place = max(place, _key(span.after, numbers))
-    return place, None if span.end is None else _key(span.end, numbers)
+        place = max(place, place_of(span.after, numbers))
+    return place, None if span.end is None else place_of(span.end, numbers)
 
 
-def _key(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:
+def place_of(cursor: Cursor, numbers: dict[int, int]) -> tuple[int, int]:
     """Return a cursor as (ts, id). Recorder ids are in the same order as ordinals."""
     at = [ordinal for ordinal in numbers if ordinal <= cursor.recorder]
     nearest = max(at, default=0)

@@ -144,9 +144,7 @@ class Selection:
 
     def counting(self, not_json: NotJson) -> Selection:
         """Return the same selection; a read of it counts the payloads that `where` skips because they are not JSON."""
-        other = copy(self)
-        other.not_json = not_json
-        return other
+        return self._but(not_json=not_json)
 
     def skipped(self, database: Database, of: Experiment) -> Skipped | None:
         """Return the function that counts a payload of an experiment which is not JSON; None if none are counted."""
@@ -187,9 +185,7 @@ class Selection:
 
     def of_kinds(self, kinds: Iterable[str] | None) -> Selection:
         """Return the same selection with other kinds, or with all."""
-        other = copy(self)
-        other.kinds = None if kinds is None else set(kinds)
-        return other
+        return self._but(kinds=None if kinds is None else set(kinds))
 
     def takes_channel(self, channel: str | None) -> bool:
         """Return whether the conditions on channels hold. Gaps and marks have no channel."""
@@ -216,13 +212,10 @@ class Selection:
         wild = {pattern for pattern in patterns if any(kind.is_own_pattern(pattern) for kind in BROKER_KINDS)}
         if not wild:
             return self
-        other = copy(self)
         kinds = {kind for row in await recorders_of(database, of.id) if (kind := row.broker_kind)}
-        if kinds:
-            other._kinds = tuple(kinds)
-        elif wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values()):
-            other._kinds = BROKER_KINDS
-        return other
+        if not kinds and wild.isdisjoint((await all_names(database, of.id, CHANNEL)).values()):
+            return self._but(_kinds=BROKER_KINDS)
+        return self._but(_kinds=tuple(kinds))
 
     def takes(self, entry: Event, skipped: Skipped | None = None) -> bool:
         """Return whether an event is selected. `skipped` is called as `ContentFilter.takes` does."""
@@ -246,45 +239,37 @@ class Selection:
 
     def without_redacted(self) -> Selection:
         """Return the same selection without redacted events."""
-        other = copy(self)
-        other.redacted = False
-        return other
+        return self._but(redacted=False)
 
     def without(self, names: Iterable[str]) -> Selection:
         """Return the same selection without the channels of these names."""
-        other = copy(self)
-        other.left_out = self.left_out.union(names)
-        return other
+        return self._but(left_out=self.left_out.union(names))
 
     def without_senders(self, senders: Iterable[Any]) -> Selection:
         """Return the same selection without the events of these senders, and without those that have none."""
-        other = copy(self)
-        other.senders_left_out = self.senders_left_out.union(map(agent_value, senders))
-        return other
+        return self._but(senders_left_out=self.senders_left_out.union(map(agent_value, senders)))
 
     def limited(self, limit: int | None) -> Selection:
         """Return the same selection with another maximum of events."""
-        other = copy(self)
-        other.limit = limit
-        return other
+        return self._but(limit=limit)
 
     def of_channels(self) -> Selection:
         """Return the same selection without the conditions on agents and content."""
-        other = self.without_agents()
-        other.content = None
-        return other
+        return self.without_agents()._but(content=None)
 
     def without_agents(self) -> Selection:
         """Return the same selection without the conditions on agents."""
-        other = copy(self)
-        other.agents = other.from_ids = other.to_ids = None
-        other.pairs = []
-        return other
+        return self._but(agents=None, from_ids=None, to_ids=None, pairs=[])
 
     def of_agents(self) -> Selection:
         """Return a selection that has the conditions on agents only."""
-        other = Selection()
-        other.agents, other.from_ids, other.to_ids, other.pairs = self.agents, self.from_ids, self.to_ids, self.pairs
+        given = {"agents": self.agents, "from_ids": self.from_ids, "to_ids": self.to_ids, "pairs": self.pairs}
+        return Selection()._but(**given)
+
+    def _but(self, **changed: Any) -> Selection:
+        """Return the same selection with other values of these attributes."""
+        other = copy(self)
+        vars(other).update(changed)
         return other
 
     async def condition(self, database: Database, of: Experiment) -> list[ColumnElement[bool]]:

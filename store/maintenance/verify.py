@@ -45,7 +45,7 @@ from ..experiments.registry import by_exp_id, recorders_of
 from ..experiments.seal import seal_of
 from ..json_text import is_deep, is_no_text
 from ..log import chain
-from ..log.chain_walk import WRONG_TYPE, fetch_from
+from ..log.chain_walk import WRONG_TYPE, Source
 from ..log.event_log import EventLog
 from ..log.event_query import EventQuery, parameter
 from ..log.names import name_hash
@@ -120,7 +120,7 @@ async def _verify(
         if progress is not None:
             progress(verdict.events + checked, total)
 
-    source, times = fetch_from(database, of.id), {row.id: array("q") for row in recorders}
+    source, times = Source(database, of.id), {row.id: array("q") for row in recorders}
     for row in recorders:
         try:
             await check_recorder(source, of, row, subject.redactions, verdict, times[row.id], tell)

@@ -1,1 +1,1 @@
-"""Privacy: redaction of recorded events, of meta and of new events, and pseudonyms for exports."""
+"""Privacy: redaction of recorded events, and of meta."""

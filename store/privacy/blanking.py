@@ -10,16 +10,17 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.codes import FROM_DERIVED, KINDS, NO_TEXT, REDACTED, SEQ_BITS, SEQ_MASK, TO_DERIVED
+from ..db.database import Database
 from ..db.schema import batch, event, recorder
 from ..experiments.records import Experiment, RecorderRow
 from ..log import chain
 from ..log.attributes import decode, meta_of
 from ..log.attributes import encode as encode_attributes
-from ..log.chain_walk import WalkedBatch, encode, fetch_within, walk
+from ..log.chain_walk import Source, WalkedBatch, encode, walk
 from ..log.event import SEAL
-from .json_paths import BLANK
 from .refusal import chain_broken
 
+BLANK = "[redacted]"
 PAGE = 200
 """Batches updated with one statement."""
 _LOG_FIELDS: dict[str, tuple[type, ...]] = {"name": (str,), "outcome": (str,), "reason": (str,)} | dict.fromkeys(
@@ -58,8 +59,7 @@ class Blanking:
     ids: bool
     """Delete from_id and to_id too."""
     contains_redacted: Callable[[bytes], bool] | None
-    location: str
-    """The store, for errors."""
+    database: Database
 
     async def rewrite(self, connection: AsyncConnection, row: RecorderRow) -> bytes:
         """Blank the events of a recorder and recompute its chain from the first one on; return its new head.
@@ -69,10 +69,10 @@ class Blanking:
         after, old = await self._start(connection, row)
         new, removed = old, 0
         links: list[dict[str, Any]] = []
-        async for walked in walk(fetch_within(connection, self.of.id), row.id, after=after):
+        async for walked in walk(Source(self.database, self.of.id, connection), row.id, after=after):
             part = walked.row
             if walked.link(old) != part.chain_hash:
-                raise chain_broken(self.location, self.of, row, part.first_seq)
+                raise chain_broken(self.database.location, self.of, row, part.first_seq)
             old = part.chain_hash
             base = row.id << SEQ_BITS
             keys = {"of_recorder": row.id, "at_seq": part.first_seq}
@@ -91,7 +91,7 @@ class Blanking:
         if links:
             await connection.execute(_UPDATE_LINK, links)
         if old != row.head_hash:
-            raise chain_broken(self.location, self.of, row, row.last_seq)
+            raise chain_broken(self.database.location, self.of, row, row.last_seq)
         await connection.execute(
             update(recorder)
             .where(recorder.c.id == row.id)
@@ -115,7 +115,7 @@ class Blanking:
         new, removed = chain.BatchDigest(), 0
         async for page in walked.pages():
             if walked.unreadable:
-                raise chain_broken(self.location, self.of, row, walked.row.first_seq)
+                raise chain_broken(self.database.location, self.of, row, walked.row.first_seq)
             changes = []
             for entry in page.entries():
                 if entry.id not in self.numbers:
@@ -135,7 +135,7 @@ class Blanking:
             if changes:
                 await connection.execute(_UPDATE_EVENT, changes)
         if walked.digest.digest() != walked.row.digest:
-            raise chain_broken(self.location, self.of, row, walked.row.first_seq)
+            raise chain_broken(self.database.location, self.of, row, walked.row.first_seq)
         return new, removed
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, ColumnElement, and_, func, literal, or_, select
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ..db.codes import REDACTED, SEQ_BITS, SEQ_MASK
 from ..db.database import Database
-from ..db.json_item import number_item, text_item
 from ..db.schema import VISIBLE, event, experiment, recorder
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow, experiment_of
@@ -56,49 +55,34 @@ async def copies_of(
     chosen = frozenset(selected)
     found = []
     for relation in await _relations(database, of, recorders):
-        if relation.parent.id == of.id:
-            copies = [
-                number
-                async for number, original in _copies(
-                    database, relation, await recorders_of(database, relation.fork.id)
-                )
-                if original in chosen
-            ]
-        else:
-            copies = [original async for number, original in _copies(database, relation, recorders) if number in chosen]
-        other = relation.fork if relation.parent.id == of.id else relation.parent
-        if count := await _unredacted(database, copies):
-            found.append(Copies(other.exp_id, count, other is relation.fork))
+        theirs = [number async for own, number in _pairs(database, of, relation) if own in chosen]
+        is_fork = relation.parent.id == of.id
+        if count := await _unredacted(database, theirs):
+            found.append(Copies((relation.fork if is_fork else relation.parent).exp_id, count, is_fork))
     return found
 
 
 async def redacted_in(
     database: Database, of: Experiment, recorders: list[RecorderRow], there: Experiment
-) -> ColumnElement[bool]:
-    """Return the condition that an event of `of` is a copy, or the original, of a redacted event of `there`.
+) -> frozenset[int]:
+    """Return `event.id` of the events of `of` that are copies, or the originals, of redacted events of `there`.
 
     Raises `StoreError` if neither of the two experiments has copies of events of the other.
     """
-    other = event.alias("other_event")
-    erased = and_(other.c.experiment_id == there.id, other.c.flags.op("&")(REDACTED) != 0)
-    conditions: list[ColumnElement[bool]] = []
-    for relation in await _relations(database, of, recorders):
-        for uuid, number in relation.recorders.items():
-            first = literal(number << SEQ_BITS, BigInteger)
-            if relation.parent.id == there.id:
-                originals = select(other.c.id).where(erased)
-                original = first + number_item(event.c.attributes, _ORIGIN, 1)
-                conditions.append(and_(text_item(event.c.attributes, _ORIGIN, 0) == uuid, original.in_(originals)))
-            elif relation.fork.id == there.id:
-                copied = select(first + number_item(other.c.attributes, _ORIGIN, 1))
-                copied = copied.where(erased, text_item(other.c.attributes, _ORIGIN, 0) == uuid)
-                conditions.append(event.c.id.in_(copied))
-    if not conditions:
+    relations = [
+        each for each in await _relations(database, of, recorders) if there.id in (each.parent.id, each.fork.id)
+    ]
+    if not relations:
         raise StoreError(
             f"{of.exp_id} and {there.exp_id} have no events in common. Give redacted-in the parent or a fork of "
             f"{of.exp_id}; `messager info {of.exp_id}` names them."
         )
-    return or_(*conditions)
+    async with database.reading() as connection:
+        query = select(event.c.id).where(event.c.experiment_id == there.id, event.c.flags.op("&")(REDACTED) != 0)
+        redacted = frozenset((await connection.execute(query)).scalars())
+    return frozenset(
+        [own for relation in relations async for own, number in _pairs(database, of, relation) if number in redacted]
+    )
 
 
 async def _relations(database: Database, of: Experiment, recorders: list[RecorderRow]) -> list[_Relation]:
@@ -129,15 +113,15 @@ async def _relations(database: Database, of: Experiment, recorders: list[Recorde
 
 async def _first_origin(connection: AsyncConnection, fork: Experiment) -> str | None:
     """Return the uuid of the parent's recorder that the first copy in a fork names; copies come first in a fork."""
-    query = select(text_item(event.c.attributes, _ORIGIN, 0)).where(event.c.experiment_id == fork.id, _IS_COPY)
-    return (await connection.execute(query.order_by(event.c.ts, event.c.id).limit(1))).scalar_one_or_none()
+    query = select(event.c.attributes).where(event.c.experiment_id == fork.id, _IS_COPY)
+    text = (await connection.execute(query.order_by(event.c.ts, event.c.id).limit(1))).scalar_one_or_none()
+    uuid, _ = decode(text).get("origin") or (None, 0)
+    return uuid
 
 
-async def _copies(
-    database: Database, relation: _Relation, recorders: list[RecorderRow]
-) -> AsyncIterator[tuple[int, int]]:
-    """Yield `event.id` of each copy in the fork, and of its original; `recorders` are those of the fork."""
-    for row in recorders:
+async def _pairs(database: Database, of: Experiment, relation: _Relation) -> AsyncIterator[tuple[int, int]]:
+    """Yield `event.id` of each event of an experiment that the other one of a relation has too, here and there."""
+    for row in await recorders_of(database, relation.fork.id):
         last, end = row.id << SEQ_BITS, row.id << SEQ_BITS | SEQ_MASK
         while True:
             query = (
@@ -148,10 +132,11 @@ async def _copies(
             )
             async with database.reading() as connection:
                 entries = (await connection.execute(query)).all()
-            for number, text in entries:
+            for copy, text in entries:
                 uuid, seq = decode(text).get("origin") or (None, 0)
                 if uuid in relation.recorders:
-                    yield number, relation.recorders[uuid] << SEQ_BITS | seq
+                    original = relation.recorders[uuid] << SEQ_BITS | seq
+                    yield (original, copy) if relation.parent.id == of.id else (copy, original)
             if len(entries) < PAGE:
                 break
             last = entries[-1].id

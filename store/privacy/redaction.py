@@ -74,8 +74,8 @@ async def redact(
 
     Payload and msg_id are deleted; of the meta, only fields written by the log itself remain (the name of a mark, an
     outcome, the bounds of a gap). With `ids`, from_id and to_id are deleted too, and names of agents that no other
-    event uses. Channel, kind, times, order and number of events remain. The head changes. The side tables of the
-    experiment are emptied, and its projection is deleted.
+    event uses. Channel, kind, times, order and number of events remain. The head changes, and the
+    projection of the experiment is deleted.
     With `dry_run`, nothing is changed, and `who` and `why` are not checked. `progress` is called with the number of
     searched events and the total.
 
@@ -165,7 +165,7 @@ async def _blank(
     head_before = bytes.fromhex(result.head_before)
     row_now = RedactionRow(0, who, at, why, events, head_before, b"", origin)
     mark = seals_of([*before, row_now])[-1]
-    blanking = Blanking(of, recorders, set(numbers), mark, ids, chosen.matcher(any_condition=True), database.location)
+    blanking = Blanking(of, recorders, set(numbers), mark, ids, chosen.matcher(any_condition=True), database)
     async with database.writing(long=True) as connection:
         await lock(connection, of.id)
         await database.dialect.overwrite_deleted(connection)

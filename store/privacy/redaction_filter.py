@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, false, or_, select
+from sqlalchemy import ColumnElement, and_, false, select
 
 from .. import json_text
 from ..db.codes import KINDS, REDACTED, SEQ_BITS
 from ..db.database import Database
-from ..db.schema import event
+from ..db.schema import event, place_at, replay_place
 from ..errors import StoreError
 from ..experiments import registry
 from ..experiments.records import Experiment, RecorderRow
@@ -21,6 +21,7 @@ from ..log.attributes import decode
 from ..log.cursor import resolve
 from ..log.event import Cursor
 from ..log.event_log import EventLog
+from ..log.reading import place_of
 from ..log.selection import Selection
 from .copies import redacted_in
 from .text_search import TextConditions
@@ -82,10 +83,7 @@ class RedactionFilter:
     async def conditions(
         self, database: Database, of: Experiment, recorders: list[RecorderRow]
     ) -> list[ColumnElement[bool]]:
-        """Return the conditions on columns in SQL.
-
-        Raises `BadCursor`, and `StoreError` for an unknown kind, or an experiment without common events.
-        """
+        """Return the conditions on columns in SQL. Raises `BadCursor`, and `StoreError` for an unknown kind."""
         selections = [
             *(Selection(kinds=[kind]) for kind in self.kinds),
             *(Selection(channels=[channel]) for channel in self.channels),
@@ -102,29 +100,20 @@ class RedactionFilter:
             number = numbers.get(cursor.recorder)
             here = false() if number is None else event.c.id == number << SEQ_BITS | cursor.seq
             found.append(and_(here, event.c.ts == cursor.ts))
-        for points, before in ((self.since, False), (self.until, True)):
-            for point in points:
-                bound = await resolve(database, of, point)
-                if bound is not None:
-                    found.append(_side(bound, recorders, before=before))
-        for exp_id in self.redacted_in:
-            found.append(await redacted_in(database, of, recorders, await registry.find(database, exp_id)))
+        for point in self.since:
+            if (bound := await resolve(database, of, point)) is not None:
+                found.append(replay_place >= place_at(*place_of(bound, numbers)))
+        for point in self.until:
+            if (bound := await resolve(database, of, point)) is not None:
+                found.append(replay_place < place_at(*place_of(bound, numbers)))
         return found
 
-
-def _side(bound: Cursor, recorders: list[RecorderRow], *, before: bool) -> ColumnElement[bool]:
-    """Return the condition that an event is before a cursor, or at or after it, in replay order."""
-    same_ts = []
-    for row in recorders:
-        low, high = row.id << SEQ_BITS, row.id << SEQ_BITS | _SEQ_MASK
-        if row.ordinal == bound.recorder:
-            at = low | min(bound.seq, _SEQ_MASK)
-            low, high = (low, at - 1) if before else (at, high)
-        elif (row.ordinal < bound.recorder) != before:
-            continue
-        same_ts.append(and_(event.c.id >= low, event.c.id <= high))
-    tied = and_(event.c.ts == bound.ts, or_(false(), *same_ts))
-    return or_(event.c.ts < bound.ts if before else event.c.ts > bound.ts, tied)
+    async def common(self, database: Database, of: Experiment, recorders: list[RecorderRow]) -> frozenset[int] | None:
+        """Return `event.id` of the events that `redacted_in` selects; None without it. Raises `StoreError`."""
+        found = [
+            await redacted_in(database, of, recorders, await registry.find(database, exp)) for exp in self.redacted_in
+        ]
+        return frozenset.intersection(*found) if found else None
 
 
 @dataclass(slots=True)
@@ -156,13 +145,14 @@ async def find(
     """
     matches = chosen.checked().matcher()
     conditions = await chosen.conditions(log.database, of, recorders)
+    common = await chosen.common(log.database, of, recorders)
     columns = [event.c.id, event.c.kind, event.c.channel_id, event.c.flags, event.c.from_id, event.c.to_id]
     if matches is not None:
         columns += [event.c.payload, event.c.attributes]
     found = Found()
     done, total = 0, sum(row.last_seq for row in recorders)
     for row in sorted(recorders, key=lambda row: row.id):
-        async for seq in _find(log.database, row, conditions, columns, matches, found, ids=ids):
+        async for seq in _find(log.database, row, conditions, common, columns, matches, found, ids=ids):
             if progress is not None:
                 progress(done + seq, total)
         done += row.last_seq
@@ -183,6 +173,7 @@ async def _find(
     database: Database,
     row: RecorderRow,
     conditions: list[ColumnElement[bool]],
+    common: frozenset[int] | None,
     columns: list[Any],
     matches: Callable[[bytes], bool] | None,
     found: Found,
@@ -202,6 +193,8 @@ async def _find(
         async with database.reading() as connection:
             entries = (await connection.execute(query.order_by(event.c.id).limit(size))).all()
         for entry in entries:
+            if common is not None and entry.id not in common:
+                continue
             if matches is not None and not any(
                 matches(part if isinstance(part, bytes) else part.encode("utf-8", "surrogatepass"))
                 for part in _content(entry)

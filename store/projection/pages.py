@@ -9,9 +9,9 @@ from copy import copy
 from ..experiments.records import Experiment
 from ..log.event import Event
 from ..log.event_log import EventLog
-from ..log.narrowing import narrowed
 from ..log.selection import Selection
 from ..log.span import Span
+from .narrowing import narrowed
 from .query import Progress, projected
 from .reading import Reading
 from .selecting import Rows
@@ -20,7 +20,7 @@ from .selecting import Rows
 async def found_pages(
     log: EventLog, of: Experiment, selection: Selection, rows: Rows, progress: Progress | None = None
 ) -> AsyncGenerator[list[Event], None]:
-    """Yield the events of a selection in lists, as `log.narrowing.narrowed` orders them.
+    """Yield the events of a selection in lists, as `narrowed` orders them.
 
     The projection is brought up to date first, with `progress`. Raises `BadCursor` for a point that is none, and
     `StoreError` if DuckDB or pyarrow is not installed.

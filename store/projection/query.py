@@ -26,6 +26,7 @@ from ..log.gap import gap_of
 from ..log.mark_labels import MarkLabels
 from ..log.names import as_utf_8
 from . import schema
+from .cache import used
 from .layout import EVENTS, Manifest, Place
 from .update import Updater
 
@@ -151,7 +152,7 @@ async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = 
         except OSError as error:
             reasons.append(f"{folder}: {error.strerror or error}")
             continue
-        await asyncio.to_thread(derived_files.used, folder)
+        await asyncio.to_thread(used, folder)
         return files_of(folder, updater.manifest, tail)
     raise StoreError(
         f"no folder for the projection of {of.exp_id} can be written ({'; '.join(reasons)}). "

@@ -13,12 +13,12 @@ from ..experiments.records import Experiment
 from ..json_text import load_object
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
-from ..log.event_lookup import events_at
 from ..log.event_query import HELD
 from ..log.message_rule import EARLY_NS, WITHIN_NS
 from ..log.names import NameReader
 from ..log.selection import Selection
 from ..log.span import Span
+from .event_lookup import events_at
 from .query import BATCH, Projection, events_of
 from .schema import pyarrow
 from .selecting import Condition, Rows, add_span, condition_of

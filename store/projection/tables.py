@@ -14,12 +14,12 @@ from ..json_text import dump
 from ..log.content import ContentFilter
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
-from ..log.event_lookup import events_at
 from ..log.mark_labels import MarkLabels
 from ..log.names import as_utf_8, name_text
 from ..log.selection import Filters, Selection, selection_of
 from ..log.text import MAX_TEXT, storable
 from . import schema
+from .event_lookup import events_at
 from .query import COLUMNS, Progress, Projection, projected
 from .reading import Reading, events_in
 from .selecting import Rows

@@ -20,7 +20,6 @@ from typing import Any
 
 from sqlalchemy import case, func, null, select, tuple_
 
-from ..db import derived_files
 from ..db.codes import SEQ_BITS
 from ..db.database import Database
 from ..db.schema import batch, event, name, replay_place
@@ -34,6 +33,7 @@ from ..log.rule_feed import began, no_collection
 from ..log.subscriptions import Subscriptions
 from . import schema
 from .builder import Builder
+from .cache import mode_of
 from .layout import STATE, Manifest, Part, Place, state_of, tail_of, write_part, write_tail, writing
 from .schema import Row
 
@@ -87,7 +87,7 @@ class Updater:
         self._database = database
         self._of = of
         self._folder = folder
-        self._mode = derived_files.mode_of(database)
+        self._mode = mode_of(database)
         self._progress = progress
         self._done = 0
         """Number of events that were read."""

@@ -13,7 +13,6 @@ from ..experiments.records import Experiment
 from ..html_table import html_table
 from ..log.event_log import EventLog
 from ..log.names import agent_text
-from ..log.recipients import has_recipients
 from ..log.selection import Filters, Selection, selection_of
 from ..projection.query import Progress, Projection, projected
 from ..projection.reading import Reading
@@ -22,6 +21,7 @@ from ..projection.selecting import Condition, Rows, condition_of
 from ..text import length, plural
 from .audit.clocks import clock_difference
 from .audit.listeners import listeners_of
+from .recipients import has_recipients
 from .replies import replies as found_replies
 
 BY = ("pair", "channel")

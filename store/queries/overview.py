@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import func, select
 
 from ..db.codes import AGENT, CHANNEL, KINDS
-from ..db.schema import name, recorder
-from ..experiments.records import Experiment, RecorderRow
+from ..db.database import Database
+from ..db.schema import VISIBLE, experiment, name, recorder
+from ..experiments.records import Experiment, RecorderRow, experiment_of
 from ..experiments.registry import TOGETHER, by_exp_id
 from ..log.chain import head_of
 from ..log.event import iso
 from ..log.event_log import EventLog
-from ..log.lineage import Parent, forks_of, parent_of
+from ..log.lineage import Parent, parent_of
 from ..log.redaction_records import redactions_of
 
 
@@ -157,3 +159,16 @@ def _fork(of: Experiment, recorders: list[RecorderRow]) -> dict[str, Any]:
     point = None if parent is None else parent.position({row.uuid: row.ordinal for row in recorders})
     at = None if parent is None or parent.ts is None else iso(parent.ts)
     return {"exp_id": of.exp_id, "at": at, "point": None if point is None else str(point)}
+
+
+async def forks_of(database: Database, exp_ids: Collection[str]) -> list[Experiment]:
+    """Return the experiments of the store whose parent has one of these exp_ids, oldest first."""
+    found: list[Experiment] = []
+    wanted = sorted(exp_ids)
+    async with database.reading() as connection:
+        for at in range(0, len(wanted), TOGETHER):
+            query = select(experiment).where(
+                experiment.c.parent_exp_id.in_(wanted[at : at + TOGETHER]), experiment.c.status.in_(VISIBLE)
+            )
+            found += [experiment_of(row, ()) for row in await connection.execute(query)]
+    return sorted(found, key=lambda of: of.id)

@@ -14,12 +14,12 @@ from ..experiments.records import Experiment, RecorderRow
 from ..html_table import html_table
 from ..log.event import Cursor, Event, iso, utc
 from ..log.event_log import EventLog
-from ..log.event_lookup import events_at
 from ..log.event_query import TOGETHER
 from ..log.gap import gap_of
 from ..log.message_rule import EARLY_NS
 from ..log.names import NameReader, agent_text, all_names, name_text
 from ..log.selection import Filters, Selection, selection_of
+from ..projection.event_lookup import events_at
 from ..projection.query import Progress, Projection, projected
 from ..projection.reading import Reading
 from ..projection.schema import pyarrow

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..db.databases import for_store
 from ..errors import (
     BadEvent,
     DamagedStore,
@@ -35,7 +34,7 @@ from ..log.writer import Writer
 from .buffer import BATCH_BYTES, BATCH_EVENTS, replacement_gap
 from .registration import Registration, register
 from .spool import LOCKS, Spool
-from .spools import default_folders, left_in, spools
+from .spools import default_folders, left_in
 
 log = logging.getLogger("messager_store")
 
@@ -66,17 +65,6 @@ async def folders_of(log_: EventLog) -> list[Path]:
     dialect = log_.database.dialect
     named = {Path(spool).parent for spool in await spool_files(log_.database)}
     return sorted({Path(dialect.spool_folders[0]), *filter(os.path.isdir, named | default_folders(dialect))})
-
-
-def has_unregistered_spools(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
-    """Return True if this folder, or a default one, has spools of unregistered recorders for a store.
-
-    With `adopt`, the spools may be for any store.
-    """
-    dialect = for_store(store)
-    folders = {Path(folder)} if folder else default_folders(dialect)
-    waiting = [info for each in folders for info in spools(each) if not info.registered]
-    return any(adopt or info.store == dialect.location for info in waiting)
 
 
 async def drain(

@@ -9,7 +9,6 @@ was never acknowledged; it is ignored.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import stat
@@ -68,6 +67,7 @@ class Spool:
         """Byte from which the file cannot be read; None if it is intact or only its last frame is truncated."""
         self._limit = limit
         self._file: BinaryIO | None = None
+        self._reader: BinaryIO | None = None  # the same file, with a position of its own
         self._size = 0
         self._next = (0, 0)  # position of the next event to read, and its offset in the file
         self._noted: dict[str, Any] | None = None  # the registration that is in the file
@@ -80,13 +80,16 @@ class Spool:
         `FileNotFoundError` if it was removed.
         """
         file = _opened(path, os.O_RDWR)
+        spool = cls(path, {})
         try:
             _hold(file, path)
             if not _is_at(file, path):
                 raise FileNotFoundError(path)  # its recorder has just removed it
-            spool = cls(path, read_header(file, path))
+            spool._reader = _opened(path, os.O_RDONLY)
+            spool.facts = read_header(file, path)
             spool._scan(file)
         except BaseException:
+            spool.close()
             file.close()
             raise
         spool._file = file
@@ -205,14 +208,8 @@ class Spool:
             self._next = (at, file.tell())
         return [rebased(entry, self.offset) for entry in entries] if self.offset else entries
 
-    def remove(self, *, scrub: bool = False) -> None:
-        """Delete the file; with `scrub`, overwrite its content first."""
-        if scrub and self._file is not None:
-            self._file.seek(0)
-            for _ in range(0, self._size, 1 << 20):
-                self._file.write(bytes(1 << 20))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+    def remove(self) -> None:
+        """Delete the file."""
         if self._file is None or _is_at(self._file, self.path):
             self.path.unlink(missing_ok=True)
         self.close()
@@ -225,18 +222,18 @@ class Spool:
 
     def close(self) -> None:
         """Close and unlock the file without deleting it."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        for file in (self._file, self._reader):
+            if file is not None:
+                file.close()
+        self._file = self._reader = None
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[BinaryIO]:
         """Open the file from its beginning, also while it is written and after it was unlinked."""
-        if self._file is not None and hasattr(os, "pread"):
-            yield io.BufferedReader(_PositionedReader(self._file.fileno()), 1 << 18)
-        else:
-            with open(self.path, "rb") as file:
-                yield file
+        there = self.path if self._reader is None else self._reader.fileno()
+        with open(there, "rb", 1 << 18, closefd=self._reader is None) as file:
+            file.seek(0)
+            yield file
 
     def _append(self, data: bytes, first_seq: int) -> None:
         """Append frames and sync. The limit counts events only, which cannot be read without the note behind them."""
@@ -260,8 +257,8 @@ class Spool:
     def _restore(self) -> None:
         """Copy the open file into a new one, because another process unlinked it."""
         assert self._file is not None
-        old, size = self._file, self._size
-        self._file = None
+        old, reader, size = self._file, self._reader, self._size
+        self._file = self._reader = None
         try:
             self._make(b"")
             assert self._file is not None
@@ -270,11 +267,13 @@ class Spool:
         except BaseException:  # nobody else can read the old file, which has events that were promised
             if self._file is not None:
                 self.path.unlink(missing_ok=True)
-                self._file.close()
-            self._file, self._size = old, size
+            self.close()
+            self._file, self._reader, self._size = old, reader, size
             raise
         self._size = size
-        old.close()
+        for file in (old, reader):
+            if file is not None:
+                file.close()
 
     def _make(self, header: bytes) -> None:
         """Create and lock the file, and sync its folder."""
@@ -285,6 +284,7 @@ class Spool:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_EX)  # `seen` may hold a shared lock briefly
         self._file = file
+        self._reader = _opened(self.path, os.O_RDONLY)
         _write_all(file, header)
         self._size = len(header)
         folder = os.open(self.path.parent, os.O_RDONLY)
@@ -373,33 +373,6 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
     except OSError:
         return False
     return (opened.st_dev, opened.st_ino) == (named.st_dev, named.st_ino)
-
-
-class _PositionedReader(io.RawIOBase):
-    """Reader with a position of its own, independent of writes to the same descriptor."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        self._at = offset if whence == 0 else self._at + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = os.pread(self._handle, len(buffer), self._at)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 def _hold(file: BinaryIO, path: Path) -> None:

@@ -15,8 +15,8 @@ from ..experiments.records import Experiment
 from ..formats.output_file import open_output
 from ..formats.sharing import Sharing
 from ..log.event_log import EventLog
-from ..log.match import Match
 from ..log.selection import Selection
+from ..matching.match import Match
 from ..queries.comparison.compare import compare
 from ..queries.comparison.result import Comparison, Counts
 from ..queries.comparison.rows import KINDS, AlignedRows

@@ -17,10 +17,10 @@ from ..log.event import Event
 from ..log.event_log import EventLog
 from ..log.gap import gap_of
 from ..log.mark_labels import MarkLabels
-from ..log.messages import selected_pages
 from ..log.selection import Selection
 from ..log.text import storable
 from ..maintenance.verdict import Verdict
+from ..projection.narrowing import selected_pages
 from ..queries.audit.problem import Kind, Problem
 from ..queries.overview import overview
 from ..queries.problems import Problems

@@ -28,7 +28,7 @@ from messager_store.lockstep.report import CastReport
 from messager_store.lockstep.run import Lockstep
 from messager_store.lockstep.virtual_time import virtual_clock
 from messager_store.log.channel_map import ChannelMap
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 from tests.support import agentsociety_1_3, until
 
 ROUNDS = 3

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store import Match
-from messager_store.privacy.json_paths import PathRedactor
+from messager_store.sharing.json_paths import PathRedactor
 
 KEYS = st.text(alphabet="ab.*\\0é", min_size=1, max_size=3)
 ANY_KEYS = st.text(max_size=3) | st.text(alphabet='a.*$\\"[]0\x00\x85\ud800', max_size=4)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from messager_store import EventLog, StoreError
-from messager_store.log.reading import cuts
 from messager_store.log.selection import Selection
 from messager_store.ray import dataset
+from messager_store.ray_dataset import cuts
 from tests.store.ray_runs import EVENTS, SECOND, fill
 from tests.support.logs import listed
 

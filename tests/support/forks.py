@@ -31,7 +31,7 @@ _IMPORTS = (
     *("messager_store.cli.progress", "messager_store.db.databases", "messager_store.db.migrations"),
     *("messager_store.db.postgres.dialect", "messager_store.db.sqlite.dialect", "messager_store.formats.jsonl.writer"),
     *("messager_store.formats.pack.reader", "messager_store.formats.pack.writer", "messager_store.maintenance.removal"),
-    *("messager_store.maintenance.status", "messager_store.maintenance.verify", "messager_store.privacy.redaction"),
+    *("messager_store.queries.status", "messager_store.maintenance.verify", "messager_store.privacy.redaction"),
     *("messager_store.queries.comparison.compare", "messager_store.queries.counting.count"),
     *("messager_store.queries.delays", "messager_store.queries.overview", "messager_store.queries.problems"),
     *("messager_store.projection.sql", "messager_store.recording.closing", "messager_store.formats.gather"),

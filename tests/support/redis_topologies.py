@@ -12,8 +12,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from messager.server_folder import ServerFolder
 from messager.testing import RedisServer, find_redis_server, free_port
+from messager.testing.server_folder import ServerFolder
 from tests.support import until
 
 SLOTS = 16384

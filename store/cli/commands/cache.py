@@ -23,13 +23,14 @@ async def command(clear: bool, store: str, form: Form) -> None:
     MESSAGER_CACHE_MB megabytes (10,000): the projections that were not used for the longest time go first.
     """
     from ...db import derived_files
+    from ...projection.cache import size_of
 
     async with open_log(store) as log:
         rows: list[dict[str, Any]] = []
         for of in await log.experiments():
             for folder in derived_files.folders(log.database, of.id):
                 if folder.is_dir():
-                    found = {"exp_id": of.exp_id, "bytes": derived_files.size_of(folder), "folder": str(folder)}
+                    found = {"exp_id": of.exp_id, "bytes": size_of(folder), "folder": str(folder)}
                     rows.append(found)
             if clear:
                 derived_files.delete(log.database, of.id)

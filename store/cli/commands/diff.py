@@ -19,7 +19,7 @@ from ..progress import Progress
 if TYPE_CHECKING:
     from ...log.channel_map import ChannelMap
     from ...log.event_log import EventLog
-    from ...log.match import Match
+    from ...matching.match import Match
     from ...queries.comparison.result import Comparison
 
 SHOWN = 20

@@ -51,10 +51,10 @@ async def command(spool: str | None, adopt: bool, store: str, as_json: bool) -> 
 
 
 async def _drain(spool: str | None, adopt: bool, store: str, quiet: bool) -> list[DrainResult]:
-    from ...recording.draining import drain, folders_of, has_unregistered_spools
+    from ...recording.draining import drain, folders_of
 
     found = []
-    async with open_log(store, create=has_unregistered_spools(store, spool, adopt=adopt)) as log:
+    async with open_log(store, create=_has_unregistered_spools(store, spool, adopt=adopt)) as log:
         folders = [Path(spool)] if spool else await folders_of(log)
         with Progress("draining") as progress:
             for folder in folders:
@@ -75,3 +75,17 @@ def _show(done: DrainResult) -> None:
     ended = "" if done.ended else "; its recorder did not end cleanly, `messager repair` reports what may be missing"
     words = f"{plural(done.events, 'event')} of {done.exp_id} into the store{ended}"
     click.echo(f"{click.style('drained', fg='green')}  {safe(words)}")
+
+
+def _has_unregistered_spools(store: str, folder: str | None = None, *, adopt: bool = False) -> bool:
+    """Return True if this folder, or a default one, has spools of unregistered recorders for a store.
+
+    With `adopt`, the spools may be for any store.
+    """
+    from ...db.databases import for_store
+    from ...recording.spools import default_folders, spools
+
+    dialect = for_store(store)
+    folders = {Path(folder)} if folder else default_folders(dialect)
+    waiting = [info for each in folders for info in spools(each) if not info.registered]
+    return any(adopt or info.store == dialect.location for info in waiting)

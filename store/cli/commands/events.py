@@ -56,8 +56,7 @@ async def command(
         filters.refuse("since", "until", "after", "around", "last_per", "context", reason=reason)
         if messages:
             raise click.UsageError("--follow cannot be combined with --messages: give --kind sent")
-    from ...log.messages import selected_pages
-    from ...log.narrowing import Piece
+    from ...projection.narrowing import Piece, selected_pages
     from ...projection.pages import found_pages
     from ...projection.selecting import Rows
 

@@ -13,7 +13,7 @@ from ..output import note, print_json
 from .rm import note_forks, remove_all, show
 
 if TYPE_CHECKING:
-    from ...maintenance.retention import Usage
+    from ...queries.retention import Usage
 
 
 @click.command()
@@ -50,7 +50,7 @@ async def command(
         ) from None
     if as_json and not (yes or dry_run):
         raise click.UsageError("--json cannot ask for confirmation: add --dry-run or --yes")
-    from ...maintenance.retention import outdated
+    from ...queries.retention import outdated
 
     async with open_log(store) as log:
         known = {word for each in await log.experiments() for word in each.tags}

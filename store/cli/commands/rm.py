@@ -14,7 +14,7 @@ from ..progress import Progress
 if TYPE_CHECKING:
     from ...experiments.records import Experiment
     from ...log.event_log import EventLog
-    from ...maintenance.retention import Usage
+    from ...queries.retention import Usage
 
 
 def _moment(ts: int) -> str:
@@ -50,7 +50,7 @@ async def command(exps: tuple[str, ...], force: bool, yes: bool, store: str) -> 
 
     This cannot be undone, unless the experiment was packed before with `messager pack`.
     """
-    from ...maintenance.retention import usage_of
+    from ...queries.retention import usage_of
 
     async with open_log(store) as log:
         chosen: dict[int, Experiment] = {}
@@ -97,7 +97,7 @@ def _refuse_spooled(found: list[Usage]) -> None:
 
 async def note_forks(log: EventLog, found: list[Usage]) -> None:
     """Say which experiments remain that were forked from one to be removed."""
-    from ...log.lineage import forks_of
+    from ...queries.overview import forks_of
 
     going = {each.experiment.exp_id for each in found}
     for fork in await forks_of(log.database, going):

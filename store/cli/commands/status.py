@@ -16,7 +16,7 @@ from ..output import Column, facts, identifier, print_json, size, table
 from ..place import FOLDER
 
 if TYPE_CHECKING:
-    from ...maintenance.status import StoreStatus
+    from ...queries.status import StoreStatus
 
 STATES = ("alive", "idle", "dead", "incomplete")
 
@@ -62,7 +62,7 @@ async def command(spool: str | None, idle: float, min_free: int, quiet: bool, st
 
 async def _status(spool: str | None, idle: float, min_free: int, store: str) -> StoreStatus:
     from ...errors import StoreUnavailable
-    from ...maintenance.status import kept_for, status
+    from ...queries.status import kept_for, status
 
     folder = None if spool is None else Path(spool)
     try:

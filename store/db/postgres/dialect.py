@@ -15,7 +15,6 @@ import secrets
 import socket
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import asyncpg
@@ -28,7 +27,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from messager.time_limit import time_limit
 
 from ...errors import StoreError, StoreNotFound, StoreUnavailable
-from ..dialect import Need
+from ..dialect import Dialect, Need
 from ..schema import metadata
 from ..state_folder import cache_folder, state_folder
 from . import nul_text
@@ -71,15 +70,12 @@ _OTHER_WAYS = ("enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_inc
 _PREFER_INDEXES = f"SELECT set_config(name, 'off', true) FROM pg_settings WHERE name IN {_OTHER_WAYS}"
 
 
-class Postgres:
+class Postgres(Dialect):
     """A database on a server. The database must exist; the tables are created on first use."""
 
     errors = ERRORS
     commits_late = True
-    one_host_file: str | None = None
-    may_write = True
     open_seconds: float | None = OPEN_SECONDS
-    replay_index = "event"
 
     def __init__(self, url: str) -> None:
         self._url = parse_url(url)
@@ -89,25 +85,12 @@ class Postgres:
         self._doubted = 0
         """Number of times that all connections were discarded. Older connections are not used again."""
 
-    def exists(self) -> bool:
-        return True
-
-    def check_location(self) -> None:
-        """Nothing to check before connecting."""
-
-    async def close(self) -> None:
-        """Every connection belongs to an engine or to an appender."""
-
     def engines(self) -> tuple[AsyncEngine, AsyncEngine, AsyncEngine]:
         return (
             self._engine(WRITERS, "READ COMMITTED", WRITING_SECONDS),
             self._engine(READERS, "REPEATABLE READ", None),
             self._engine(1, "READ COMMITTED", LONG_SECONDS),
         )
-
-    def turn(self) -> AbstractAsyncContextManager[None]:
-        """No turns: rows are locked individually."""
-        return nullcontext()
 
     def insert_or_ignore(self, table: Table) -> Insert:
         return insert(table).on_conflict_do_nothing()
@@ -145,9 +128,6 @@ class Postgres:
             return await missing(connection)
         finally:
             connection.terminate()
-
-    async def overwrite_deleted(self, connection: AsyncConnection) -> None:
-        """PostgreSQL keeps deleted rows in its pages until a rewrite."""
 
     async def want_rewrite(self, connection: AsyncConnection) -> None:
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MARK_LOCK})
@@ -193,17 +173,6 @@ class Postgres:
         query = f"SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class WHERE relname IN ({names})"
         here = " AND relkind = 'r' AND relnamespace = current_schema()::regnamespace"
         return int((await connection.exec_driver_sql(query + here)).scalar_one())
-
-    def free_bytes(self) -> int | None:
-        """Unknown: a client cannot see the server's disk."""
-        return None
-
-    async def bytes_on_disk(self, connection: AsyncConnection) -> int:
-        return await self.size(connection)
-
-    async def slack(self, connection: AsyncConnection) -> int | None:
-        """Unknown without the extension pg_freespacemap."""
-        return None
 
     async def rewriting_needs(self, connection: AsyncConnection) -> list[Need]:
         """VACUUM FULL writes a copy of each table, and as much into the write-ahead log.

@@ -9,10 +9,9 @@ from ..schema import experiment, metadata, recorder
 
 _TABLES = tuple(table.name for table in metadata.sorted_tables)
 _SEQUENCES = tuple(f"{table.name}_id_seq" for table in metadata.sorted_tables if table.autoincrement_column is not None)
-_VIEWS = ("event_view", "message")
-_NAMES = ("alembic_version", *_TABLES, *_VIEWS, *_SEQUENCES)
+_NAMES = ("alembic_version", *_TABLES, "event_view", *_SEQUENCES)
 _JOBS: tuple[tuple[str, Mapping[str, tuple[str, ...]]], ...] = (
-    ("read", {"SELECT": ("alembic_version", *_TABLES, *_VIEWS)}),
+    ("read", {"SELECT": ("alembic_version", *_TABLES, "event_view")}),
     ("record", {"INSERT": _TABLES, "UPDATE": (experiment.name, recorder.name), "USAGE": _SEQUENCES}),
     ("remove", {"DELETE": _TABLES}),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from messager.credentials import without_credentials
 
@@ -12,15 +12,6 @@ from ...errors import StoreError
 
 FORM = "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:\d{1,5})?")
-_OF_LIBPQ = {
-    "host", "hostaddr", "port", "dbname", "user", "password", "passfile", "channel_binding", "connect_timeout",
-    "client_encoding", "options", "application_name", "fallback_application_name", "keepalives", "keepalives_idle",
-    "keepalives_interval", "keepalives_count", "tcp_user_timeout", "sslmode", "sslnegotiation", "sslcompression",
-    "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslcrl", "sslcrldir", "sslsni", "requirepeer",
-    "ssl_min_protocol_version", "ssl_max_protocol_version", "krbsrvname", "gsslib", "gssencmode", "service",
-    "target_session_attrs", "load_balance_hosts",
-}  # fmt: skip
-"""Parameters that libpq knows. asyncpg takes others as settings of the server."""
 _IDENTIFYING = ("host", "port", "search_path")
 """Parameters that identify the store. Others may be secrets."""
 
@@ -36,25 +27,6 @@ class StoreUrl:
     database: str
     user: str | None
     """The user, if the URL names one."""
-
-    @property
-    def libpq(self) -> str:
-        """The URL for libpq, credentials included: other parameters become options of the server."""
-        address, _, query = self.dsn.partition("?")
-        given = parse_qs(query, keep_blank_values=True)
-        kept = [(key, values[-1]) for key, values in given.items() if key in _OF_LIBPQ]
-        settings = [
-            f"-c {key}={_escaped(values[-1])}" for key, values in given.items() if key not in (*_OF_LIBPQ, "database")
-        ]
-        if settings:
-            kept = [(key, value) for key, value in kept if key != "options"]
-            kept.append(("options", " ".join([*given.get("options", []), *settings])))
-        return f"{address}?{urlencode(kept, quote_via=quote)}" if kept else address
-
-
-def _escaped(value: str) -> str:
-    """Return a value of a setting as the server's command line takes it."""
-    return value.replace("\\", "\\\\").replace(" ", "\\ ")
 
 
 def parse_url(url: str) -> StoreUrl:

@@ -33,7 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from ...errors import DamagedStore, NotAStore, StoreError, StoreUnavailable
-from ..dialect import Need
+from ..dialect import Dialect, Need
 from ..one_host import ELSEWHERE, HOST, refusal
 from ..state_folder import cache_folder, state_folder
 from . import file
@@ -51,7 +51,7 @@ _READ_ONLY = "you may read it, but not write it: ask for the right to write to t
 _UNREADABLE = "reading it takes a right to write beside it: ask for that, or copy it, with the -wal file beside it"
 
 
-class SQLite:
+class SQLite(Dialect):
     """One file, created on first use. `:memory:` is a store that lives as long as its log.
 
     (It is a temporary file: a database in memory ends with its connection, and a cancelled read closes its
@@ -68,13 +68,12 @@ class SQLite:
         self.path = (
             os.path.realpath(os.path.expanduser(path)) if self._folder is None else f"{self._folder.name}/log.db"
         )
-        self.one_host_file: str | None = self.path
+        self.one_host_file = self.path
         self.location = self.path if self._folder is None else path
         beside = f"{self.path}-spool"
         self.spool_folders = (beside,) if self._folder else (beside, state_folder(self.location))
         projection = f"{self.path}-projection"
         self.derived_folders = (projection,) if self._folder else (projection, cache_folder(self.location))
-        self.may_write = True
         self._turn = asyncio.Lock()
         self._threads: dict[threading.Thread, weakref.ref[aiosqlite.Connection]] = {}
         """The threads of connections."""
@@ -116,9 +115,6 @@ class SQLite:
         rows: Iterable[Any] = await raw.driver_connection.execute_fetchall(sql, parameters)
         return rows
 
-    async def prefer_indexes(self, connection: AsyncConnection) -> None:
-        """Nothing to do: SQLite always prefers them."""
-
     def appender(self) -> Appender:
         return Appender(self._open_for_appends, self._file_id)
 
@@ -151,9 +147,6 @@ class SQLite:
         elif "is full" in reason:
             reason = "the disk is full"
         return StoreUnavailable(self.location, reason)
-
-    async def check_visible(self, connection: AsyncConnection) -> None:
-        """Nothing to check: `check_location` has checked the file."""
 
     async def overwrite_deleted(self, connection: AsyncConnection) -> None:
         await connection.exec_driver_sql("PRAGMA secure_delete=ON")

@@ -16,7 +16,7 @@ from ...experiments.records import GATHERED, RecorderRow
 from ...experiments.seal import seal_ended
 from ...log.attributes import checked
 from ...log.chain_counters import Counters
-from ...log.chain_walk import ChainEvent, fetch_from, walk
+from ...log.chain_walk import ChainEvent, Source, walk
 from ..chain_loader import Chain, Loader, check_seal
 from ..fields import InvalidEntry
 from ..pack.layout import BATCH, row_to_json
@@ -58,7 +58,7 @@ class ChainCopy:
             self._progress(await self._loader.flush(advance))
 
         try:
-            source = fetch_from(self._part.database, self._part.id)
+            source = Source(self._part.database, self._part.id)
             async for walked in walk(source, row.id, after=before["last_seq"], last=row.last_seq):
                 if self._loader.is_full:
                     await flush({})

@@ -131,7 +131,7 @@ def _recorder_entry(row: RecorderRow) -> dict[str, Any]:
         "host": row.host,
         "started_at": row.started_at,
         # of a repaired recorder, ended_at is the time of the repair
-        "ended_at": None if row.ended_at is None else row.session[1],
+        "ended_at": row.heartbeat_at if row.ended_at is not None and row.unclean else row.ended_at,
         "meta": row.meta,
     }
 

@@ -16,7 +16,7 @@ from ...experiments.provenance import this_process
 from ...experiments.records import Experiment
 from ...log.chain_counters import COUNTED, Counters
 from ...log.writer import new_uuid
-from ...maintenance.retention import EVENT_BYTES
+from ...queries.retention import EVENT_BYTES
 from ..chain_loader import FLUSH_EVENTS, Loader
 from ..fields import InvalidEntry
 

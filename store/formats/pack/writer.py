@@ -19,7 +19,7 @@ from ...experiments.seal import seal_of
 from ...json_text import too_long
 from ...log.chain import head as head_of
 from ...log.chain_counters import Counters
-from ...log.chain_walk import fetch_from, walk
+from ...log.chain_walk import Source, walk
 from ...log.event_log import EventLog
 from ..chain_loader import Chain, check_seal
 from ..fields import InvalidEntry
@@ -82,7 +82,7 @@ async def pack(
     taken = await _snapshot(log.database, of, alive)
     total = sum(row["last_seq"] for row in taken.recorders)
     done = 0
-    source = fetch_from(log.database, of.id)
+    source = Source(log.database, of.id)
     with open_output(path) as file:
         out = _Lines(file)
         try:

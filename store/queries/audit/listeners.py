@@ -20,6 +20,7 @@ from ...log.event_log import EventLog
 from ...log.gap import gap_of
 from ...log.names import all_names, name_text
 from ...projection.query import Projection
+from .sessions import recorded_by, session_of
 from .times import Interval, Times
 
 Key = tuple[int, str | None]
@@ -68,7 +69,7 @@ class Listener:
     def _end(self) -> int:
         """Time until which its recorder may have listened."""
         row = self.recorder
-        return max(row.session[1], row.complete_until) + SILENT_NS if row.unclean else row.recorded[1]
+        return max(session_of(row)[1], row.complete_until) + SILENT_NS if row.unclean else recorded_by(row)[1]
 
     def matching(self, patterns: Iterable[str], channel: str) -> list[str]:
         """Return the patterns that match a channel."""
@@ -187,7 +188,8 @@ def _listeners(here: Projection, rows: list[RecorderRow], names: Mapping[str, st
         if row.ordinal in marked or row.first_ts is None:
             continue
         if row.patterns:
-            start = row.session[0] + SUBSCRIBING_NS if row.session[0] > 0 else row.first_ts
+            began, _ = session_of(row)
+            start = began + SUBSCRIBING_NS if began > 0 else row.first_ts
             patterns = row.patterns
         elif row.kinds["received"]:
             heard = f"SELECT DISTINCT channel FROM event WHERE kind = 'received' AND recorder = {row.ordinal}"

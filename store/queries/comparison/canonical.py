@@ -13,8 +13,8 @@ from math import isfinite
 from typing import Any
 
 from ...json_path import PathState, compiled, may_hold_json, parse
-from ...log.json_difference import IGNORED, shape_of
-from ...log.match import Match
+from ...matching.json_difference import IGNORED, shape_of
+from ...matching.match import Match
 
 Number = int | float
 _LENGTH = 16

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Literal
 
 from ...log.event import Cursor, Event
-from ...log.match import Match
+from ...matching.match import Match
 from .canonical import Canonical
 from .channel_tails import ChannelTails, Tail
 from .rows import AlignedRows

@@ -16,9 +16,9 @@ from ...experiments.records import Experiment
 from ...log.channel_map import ChannelMap
 from ...log.event import Event
 from ...log.event_log import EventLog
-from ...log.match import Match
 from ...log.messages import ON_THE_WIRE
 from ...log.selection import Filters, Selection
+from ...matching.match import Match
 from .absent_paths import AbsentPaths
 from .canonical import Canonical
 from .channel_differences import ChannelDifferences, Place, differences_of

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from ...log.event import Event
-from ...log.match import Match, ValueDifference
+from ...matching.match import Match, ValueDifference
 from ...text import plural, safe
 from .channel_differences import Kind
 from .similarity import grams, similarity

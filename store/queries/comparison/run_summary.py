@@ -14,9 +14,9 @@ from ...experiments.records import Experiment
 from ...html_table import html_table
 from ...log.channel_map import ChannelMap
 from ...log.event_log import EventLog
-from ...log.match import Match
 from ...log.names import agent_text
 from ...log.selection import Filters, Selection
+from ...matching.match import Match
 from ...projection.query import projected
 from ...projection.reading import Reading
 from ...projection.schema import agent_of

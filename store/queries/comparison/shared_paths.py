@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...log.match import Match
+from ...matching.match import Match
 from .result import Difference
 
 __all__ = ["SharedPaths", "shared_paths"]

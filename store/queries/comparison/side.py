@@ -15,14 +15,14 @@ from ...db.database import Database
 from ...db.schema import event
 from ...errors import StoreError
 from ...experiments.records import Experiment
-from ...log.channel_map import ChannelMap, spelling
+from ...log.channel_map import ChannelMap
 from ...log.event import Cursor, Event
 from ...log.event_log import EventLog
-from ...log.event_lookup import events_at
 from ...log.messages import message_pages
 from ...log.names import all_names
 from ...log.selection import Filters, Selection, selection_of
 from ...log.span import Span
+from ...projection.event_lookup import events_at
 
 _MOST_NAMES = 100_000
 _SENDER = "\0from "
@@ -138,8 +138,7 @@ class EitherSpelling(Selection):
 
 async def spelt_apart(runs: Iterable[tuple[EventLog, Experiment]]) -> bool:
     """Return whether channels are spelt as on Redis in some of the runs, and as on MQTT in others."""
-    found = {spelling([row.broker_kind for row in await log.recorders(of)], await log.channels(of)) for log, of in runs}
-    return {":", "/"} <= found
+    return {":", "/"} <= {await _spelling(log, of) for log, of in runs}
 
 
 async def exp_ids_apart(a: tuple[EventLog, Experiment], b: tuple[EventLog, Experiment]) -> tuple[str, str] | None:
@@ -154,3 +153,14 @@ async def exp_ids_apart(a: tuple[EventLog, Experiment], b: tuple[EventLog, Exper
     except StoreError:
         return None
     return (exp_a, exp_b) if any(channels.decode(renamed(name)) in of_b for name in of_a - of_b) else None
+
+
+async def _spelling(log: EventLog, of: Experiment) -> channels.Separator | None:
+    """Return the separator of an experiment's channels; None if it has both or neither.
+
+    If no kind of broker is known, as for some imports, the names decide.
+    """
+    found = {kind.separator for row in await log.recorders(of) if (kind := row.broker_kind) is not None}
+    if not found:
+        found = {known for name in await log.channels(of) if (known := channels.separator(name)) is not None}
+    return found.pop() if len(found) == 1 else None

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ...json_text import dump_strict
-from ...log.match import Match
 from ...log.selection import Selection
+from ...matching.match import Match
 from ..comparing import comparison
 from .served_store import ServedStore
 

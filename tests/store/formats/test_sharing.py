@@ -15,8 +15,8 @@ from messager_store.experiments import lifecycle
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.sharing import Sharing
 from messager_store.maintenance.verify import verify
-from messager_store.privacy.pseudonyms import Pseudonyms
 from messager_store.replay import Replay
+from messager_store.sharing.pseudonyms import Pseudonyms
 from tests.store.formats.test_jsonl import everything
 from tests.support.logs import listed, sent
 

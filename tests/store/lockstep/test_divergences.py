@@ -11,7 +11,7 @@ import pytest
 
 from messager import Messager
 from messager_store.lockstep.run import LiveAgentFailed
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 from tests.support.scenes import Scene, fetched, played
 
 

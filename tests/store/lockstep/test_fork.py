@@ -13,7 +13,7 @@ from messager_store import Event, EventLog, LiveReplay, NewEvent, Recorder
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.log.event import Cursor
 from messager_store.log.lineage import parent_of
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 from messager_store.replay import Replay
 from tests.support import until
 from tests.support.forking import (

@@ -13,7 +13,7 @@ from messager import MemoryBroker, Messager, channels
 from messager_store.errors import JudgeFailed
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.run import Lockstep
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 from tests.support.scenes import MEMORY, Scene, fetched, played
 
 

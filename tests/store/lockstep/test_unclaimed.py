@@ -9,7 +9,7 @@ import pytest
 from messager_store.lockstep.schedule import Saying
 from messager_store.lockstep.unclaimed import LOOKAHEAD, Unclaimed
 from messager_store.log.event import Event
-from messager_store.log.match import Match
+from messager_store.matching.match import Match
 
 
 def saying(number: int, payload: bytes, heard: int = 0, sender: Any = 1, kind: str = "sent") -> Saying:

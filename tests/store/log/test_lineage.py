@@ -12,10 +12,10 @@ from messager_store.errors import BadCursor, ExperimentExists, ExperimentNotFoun
 from messager_store.formats.gather import gather
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.formats.pack import pack, unpack
-from messager_store.log.lineage import Parent, forks_of, parent_of
+from messager_store.log.lineage import Parent, parent_of
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
-from messager_store.queries.overview import listing, overview
+from messager_store.queries.overview import forks_of, listing, overview
 from tests.support import Stores, nightly_after
 from tests.support.lineage import fork, parent
 from tests.support.logs import filled, listed, sent

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from messager_store import Event, EventLog, Experiment, NewEvent
 from messager_store.db.codes import REDACTED
 from messager_store.errors import BadCursor, StoreError
-from messager_store.log import narrowing
-from messager_store.log.messages import selected_pages
-from messager_store.log.narrowing import Piece, narrowed
+from messager_store.log import last_of_each
 from messager_store.log.not_json import NotJson
 from messager_store.log.selection import Selection
 from messager_store.log.span import Span
+from messager_store.projection import narrowing
+from messager_store.projection.narrowing import Piece, narrowed, selected_pages
 from messager_store.projection.pages import found_pages
 from messager_store.projection.selecting import Rows
 from tests.support.examples import WITH_STORE
@@ -145,7 +145,7 @@ async def test_a_payload_that_is_not_json_counts_once_in_a_read_and_anew_in_the_
 async def test_a_payload_that_a_read_passes_over_twice_is_counted_once(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(narrowing, "FEW", 1)  # read again, without the channels that are found
+    monkeypatch.setattr(last_of_each, "FEW", 1)  # read again, without the channels that are found
     talk = [("c", b"x"), ("b", b'{"n": 1}'), ("a", b'{"n": 1}'), ("a", b'{"n": 1}')]
     of = await filled(log, [sent(at, payload, channel) for at, (channel, payload) in enumerate(talk)])
     skipped = NotJson()
@@ -377,6 +377,8 @@ async def test_a_selection_or_filters_but_not_both(log: EventLog, talk: Experime
     reading: AsyncIterator[Any] = log.read(talk, Selection(), grep="fire")
     with pytest.raises(StoreError, match="give either a selection or filters"):
         await anext(reading)
+    with pytest.raises(StoreError, match="leave out context"):
+        await anext(log.read(talk, context=1))
 
 
 @pytest.mark.sqlite

@@ -24,9 +24,9 @@ from messager_store.errors import (
 from messager_store.experiments import lifecycle
 from messager_store.maintenance.compaction import compact, plan
 from messager_store.maintenance.removal import remove, sweep_unfinished
-from messager_store.maintenance.retention import outdated, usage_of
-from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify_all
+from messager_store.queries.retention import outdated, usage_of
+from messager_store.queries.status import status
 from messager_store.recording.closing import close
 from messager_store.recording.recorder import IfExists
 from messager_store.recording.repair import repair

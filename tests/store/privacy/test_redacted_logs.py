@@ -18,11 +18,11 @@ from messager import MemoryBroker
 from messager_store import EventLog
 from messager_store.errors import DamagedStore, RecorderFenced, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
-from messager_store.maintenance.status import status
 from messager_store.maintenance.verify import verify
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.comparison.compare import compare
+from messager_store.queries.status import status
 from messager_store.recording.closing import close
 from messager_store.replay import Replay
 from tests.store.privacy.test_redaction import SECRET, WHERE, on_disk, secrets

@@ -14,6 +14,7 @@ import pytest
 from messager_store import EventLog, Experiment, StoreError
 from messager_store.db import derived_files
 from messager_store.projection import checking, layout, update
+from messager_store.projection.cache import size_of, used
 from messager_store.projection.checking import check
 from messager_store.projection.layout import EVENTS, TAIL
 from messager_store.projection.tables import table
@@ -74,7 +75,7 @@ async def test_the_cache_shows_and_deletes_the_projections_of_a_store(
     await table(log, of)
     shown = json.loads(messager("--store", store, "cache", "--json", cwd=tmp_path).stdout)
     [row] = shown
-    assert row["exp_id"] == "e1" and row["bytes"] == derived_files.size_of(Path(row["folder"])) > 0
+    assert row["exp_id"] == "e1" and row["bytes"] == size_of(Path(row["folder"])) > 0
     done = messager("--store", store, "cache", "--clear", cwd=tmp_path)
     assert done.returncode == 0 and "1 projection, " in done.stderr and "deleted" in done.stderr
     assert not os.path.exists(row["folder"])
@@ -100,10 +101,10 @@ async def test_projections_that_were_not_used_for_long_leave_a_full_cache(
     beside.mkdir(parents=True)
     for limit, left in (("2", [True] * 3), ("1", [False, True, True]), ("0", [False, False, True])):
         monkeypatch.setenv("MESSAGER_CACHE_MB", limit)
-        derived_files.used(folders[2])
-        derived_files.used(beside)
+        used(folders[2])
+        used(beside)
         assert [folder.exists() for folder in folders] == left and beside.exists()
         assert (of_another_program / "large").exists()
     monkeypatch.setenv("MESSAGER_CACHE_MB", "much")
     with pytest.raises(StoreError, match="MESSAGER_CACHE_MB='much' is no number"):
-        derived_files.used(folders[2])
+        used(folders[2])

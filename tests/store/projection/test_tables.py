@@ -16,10 +16,11 @@ from messager import channels
 from messager_store import Event, EventLog, Experiment, NewEvent, Selection
 from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
 from messager_store.errors import DamagedStore
-from messager_store.log.messages import message_pages, selected_pages
+from messager_store.log.messages import message_pages
 from messager_store.privacy.redaction import redact
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.projection import tables, update
+from messager_store.projection.narrowing import selected_pages
 from messager_store.projection.tables import columns, table
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, ROOT, sql
 from tests.support.logs import filled, listed, sent

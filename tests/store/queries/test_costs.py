@@ -12,8 +12,8 @@ import pytest
 
 from messager_store import EventLog
 from messager_store.experiments import registry
-from messager_store.maintenance.status import status
 from messager_store.queries.overview import listing, overview
+from messager_store.queries.status import status
 from messager_store.recording.closing import close
 from messager_store.recording.draining import folders_of
 from messager_store.recording.repair import unclean

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from examples.town import Town
 from messager_store import Event, EventLog, Experiment, NewEvent, Selection, StoreError, delays, redact
-from messager_store.log.messages import selected_pages
 from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
+from messager_store.projection.narrowing import selected_pages
 from messager_store.queries.delays import Delays
 from tests.support import nightly_after
 from tests.support.examples import WITH_STORE

@@ -16,7 +16,7 @@ from examples.town import GAP, PEOPLE, START, Town
 from messager import Messager
 from messager.brokers import Broker
 from messager_store import EventLog, Experiment, NewEvent, Recorder, Selection, StoreError, problems
-from messager_store.log.messages import selected_pages
+from messager_store.projection.narrowing import selected_pages
 from messager_store.queries import problems as module
 from messager_store.queries.audit.problem import Kind, Problem
 from tests.support import nightly_after, until

@@ -14,7 +14,7 @@ from messager import MemoryBroker, Messager
 from messager_store import EventLog
 from messager_store.cli.commands.status import _status
 from messager_store.errors import StoreUnavailable
-from messager_store.maintenance.status import status
+from messager_store.queries.status import status
 from tests.store.recording.test_auto_recorder import said, say
 from tests.store.recording.test_store_never_came import drained
 from tests.support.users import folder_of_nobody, unprivileged

@@ -281,15 +281,3 @@ def test_an_event_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         spool.write(1, [*events(3), NewEvent("mark", 1, None, b"", meta={"deep": deep})], 5)
     assert caught.value.index == 3
     assert not spool.path.exists()
-
-
-def test_a_scrubbed_spool_leaves_nothing_of_its_content(tmp_path: Path) -> None:
-    path = tmp_path / "r1.spool"
-    spool = Spool(path, FACTS)
-    spool.write(1, [NewEvent("sent", 1, "c", b"the secret")], 5)
-    spool.close()
-    twin = tmp_path / "twin"
-    twin.hardlink_to(path)
-    opened = Spool.open(path)
-    opened.remove(scrub=True)
-    assert b"secret" not in twin.read_bytes() and not path.exists()

@@ -19,7 +19,7 @@ from messager_store.db.database import Database
 from messager_store.db.databases import for_store
 from messager_store.errors import ExperimentBusy, StoreError, StoreUnavailable
 from messager_store.maintenance.removal import remove
-from messager_store.maintenance.status import status
+from messager_store.queries.status import status
 from messager_store.recording import auto_recorder, committer
 from messager_store.recording.closing import close
 from messager_store.recording.draining import DrainResult, folders_of

@@ -1,6 +1,7 @@
 """Redis and MQTT servers for demos and tests, on a free port and without data on disk.
 
-A server and its folder are removed when the process that started it exits, even by SIGKILL.
+A server and its folder are removed when the process that started it exits, even by SIGKILL. An outer package: without
+it, `messager demo` and the tests need a server of yours.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .drivers import requirement
-from .errors import MessagerError
+from ..drivers import requirement
+from ..errors import MessagerError
 from .server_folder import ServerFolder
 
 

@@ -10,10 +10,10 @@ from ..db.codes import SEQ_BITS
 from ..db.database import Database
 from ..db.schema import event
 from ..experiments.records import Experiment
-from . import event_rows
-from .event import Cursor, Event
-from .event_query import TOGETHER, EventQuery, events_of, recorders_now
-from .names import NameReader
+from ..log import event_rows
+from ..log.event import Cursor, Event
+from ..log.event_query import TOGETHER, EventQuery, events_of, recorders_now
+from ..log.names import NameReader
 
 
 async def events_at(

@@ -16,7 +16,8 @@ from typing import Any
 from messager import channels
 
 from ..json_text import written
-from .json_paths import BLANK, loads
+from ..privacy.blanking import BLANK
+from .json_paths import loads
 
 AGENT_KEYS = frozenset(
     [

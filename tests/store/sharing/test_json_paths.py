@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store import NewEvent, StoreError
-from messager_store.privacy.json_paths import PathRedactor, redactor
+from messager_store.sharing.json_paths import PathRedactor, redactor
 
 B = "[redacted]"
 NESTED = json.dumps({"content": "hi", "day": 1})

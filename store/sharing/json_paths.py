@@ -14,9 +14,9 @@ from ..errors import StoreError
 from ..json_path import Steps, Wildcard, may_hold_json, parse
 from ..json_text import Number, int_of, written
 from ..log.event import Event, NewEvent
+from ..privacy.blanking import BLANK
 from ..recording.derived_ids import DEFAULT_SENDER, DerivedIds
 
-BLANK = "[redacted]"
 _QUOTING = frozenset(("reason", "error"))
 """Fields in the meta of a message that an interceptor may have written, and quote the message."""
 

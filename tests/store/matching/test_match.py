@@ -16,7 +16,7 @@ import pytest
 
 from messager_store import Match, StoreError
 from messager_store.errors import JudgeFailed
-from messager_store.log.match import ValueDifference
+from messager_store.matching.match import ValueDifference
 
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
 

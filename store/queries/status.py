@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
-from sqlalchemy import select
+from sqlalchemy import and_, func, or_, select
 
+from ..db.database import Database
 from ..db.databases import for_store
-from ..db.schema import VISIBLE, batch
-from ..experiments import registry
+from ..db.schema import VISIBLE, batch, experiment, recorder
 from ..experiments.provenance import this_process
-from ..experiments.records import RecorderRow
+from ..experiments.records import RecorderRow, recorder_of
 from ..log.event_log import EventLog
 from ..recording.repair import left_spool
 from ..recording.spools import SpoolInfo, default_folders, spools
@@ -82,10 +82,10 @@ async def status(
     dialect = database.dialect
     async with database.reading() as connection:
         found = StoreStatus(log.location, await dialect.bytes_on_disk(connection), dialect.free_bytes())
-    counts = await registry.count_by_status(database)
+    counts = await _count_by_status(database)
     found.open, found.closed = counts.get("open", 0), counts.get("closed", 0)
     found.unfinished = sum(count for status, count in counts.items() if status not in VISIBLE)
-    rows = await registry.unfinished_recorders(database)
+    rows = await _unfinished_recorders(database)
     in_open = [(exp_id, row) for exp_id, status, row in rows if status == "open"]
     found.gaps = sum(row.kinds["gap"] for _, row in in_open)
     found.unheard = [
@@ -107,6 +107,26 @@ async def status(
         what = "a redaction was interrupted before the file was rewritten; the file may still hold redacted data"
         found.problems.append(Problem(what, "messager redact --scrub"))
     return found
+
+
+async def _count_by_status(database: Database) -> dict[str, int]:
+    """Return the number of experiments of each status, also of hidden ones."""
+    query = select(experiment.c.status, func.count()).group_by(experiment.c.status)
+    async with database.reading() as connection:
+        rows = (await connection.execute(query)).all()
+    return {row[0]: row[1] for row in rows}
+
+
+async def _unfinished_recorders(database: Database) -> list[tuple[str, str, RecorderRow]]:
+    """Return exp_id, status and row of each recorder of an open experiment, or without an end in a closed one."""
+    query = (
+        select(recorder, experiment.c.exp_id, experiment.c.status)
+        .join(experiment, experiment.c.id == recorder.c.experiment_id)
+        .where(or_(experiment.c.status == "open", and_(experiment.c.status == "closed", recorder.c.ended_at.is_(None))))
+        .order_by(recorder.c.experiment_id, recorder.c.ordinal)
+    )
+    async with database.reading() as connection:
+        return [(row.exp_id, row.status, recorder_of(row)) for row in await connection.execute(query)]
 
 
 def kept_for(store: str, spool_folder: Path | None = None) -> str:

@@ -1,4 +1,4 @@
-"""The parts of a selection that depend on more than one event: the last event of each, and context."""
+"""Selected events in lists, narrowed to the last of each channel or sender, or in groups with context."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from functools import partial
 
-from ..db.codes import AGENT, CHANNEL
 from ..db.database import Database
 from ..experiments.records import Experiment
-from .content import Skipped
-from .event import Event
-from .names import agent_value, all_names
-from .selection import Selection
-from .span import Span
-
-FEW = 50
-"""A page in which less than one event of so many is the last of its channel or sender has hardly anything new."""
+from ..log.content import Skipped
+from ..log.event import Event
+from ..log.event_log import EventLog
+from ..log.last_of_each import Read, last_of_each
+from ..log.reading import pages
+from ..log.selection import Selection
+from ..log.span import Span
 
 PIECE = 1000
 """Events of a group that is not complete from which a piece of it is yielded."""
@@ -38,12 +36,16 @@ class Piece(list[Event]):
         """True if it continues the piece before it."""
 
 
-class Read(Protocol):
-    """Reads the events or the messages of an experiment in pages, in replay order or backward."""
+async def selected_pages(log: EventLog, of: Experiment, selection: Selection) -> AsyncGenerator[list[Event], None]:
+    """Yield the events of a selection, read from the log, in lists as `narrowed` does.
 
-    def __call__(
-        self, chosen: Selection, span: Span, *, backward: bool = False
-    ) -> AsyncGenerator[list[Event], None]: ...
+    Raises `BadCursor` for a point that is none.
+    """
+    span = await selection.span(log.database, of)
+    read = partial(pages, log.database, of)
+    async with aclosing(narrowed(read, log.database, of, selection, span)) as found:
+        async for page in found:
+            yield page
 
 
 async def narrowed(
@@ -66,44 +68,6 @@ async def narrowed(
     async with aclosing(pages):
         async for page in pages:
             yield page
-
-
-async def last_of_each(
-    read: Read, database: Database, of: Experiment, selection: Selection, span: Span, per: str
-) -> list[Event]:
-    """Return the last event on each channel, or of each sender, in replay order.
-
-    The log is read backward. When a page has hardly anything new, reading continues without the channels or senders
-    that are found: the database passes over their events.
-    """
-    if per == "channel":
-        here = await selection.as_recorded(database, of)
-        names = (await all_names(database, of.id, CHANNEL)).values()
-        missing: set[Any] = {name for name in names if here.takes_channel(name)}
-    else:
-        missing = {agent_value(agent) for agent in (await all_names(database, of.id, AGENT)).values()}
-    found: dict[Any, Event] = {}
-    while missing:
-        senders = [entry.from_id for entry in found.values()]
-        left = selection.without(found) if per == "channel" else selection.without_senders(senders)
-        async with aclosing(read(left, span, backward=True)) as pages:
-            async for page in pages:
-                before = len(found)
-                for entry in page:
-                    key = entry.channel if per == "channel" else _sender(entry)
-                    if key is not None:
-                        found.setdefault(key, entry)
-                if (len(found) - before) * FEW < len(page):
-                    break
-            else:
-                break
-        missing.difference_update(found)
-        span = replace(span, end=page[-1].cursor)
-    return sorted(found.values(), key=lambda entry: entry.cursor)
-
-
-def _sender(entry: Event) -> bytes | None:
-    return None if entry.from_id is None else agent_value(entry.from_id)
 
 
 @dataclass(slots=True)
