@@ -105,5 +105,3 @@ class Builder:
         """Return the label of the phase that a mark begins, or goes on in."""
         name = mark.get("name")
         return self._labels.next(as_utf_8(name)) if isinstance(name, str) and not is_own(name) else self._labels.last
-
-

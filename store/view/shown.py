@@ -12,11 +12,11 @@ from ..experiments.records import Experiment
 from ..log.cursor import clamped
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
-from ..log.event_lookup import events_at
 from ..log.message_rule import EARLY_NS, WITHIN_NS
 from ..log.names import name_text
 from ..log.selection import Selection
 from ..log.text import storable
+from ..projection.event_lookup import events_at
 from ..projection.query import Projection
 from ..projection.reading import Reading
 from ..projection.schema import id_columns, pyarrow, schema
