@@ -16,10 +16,6 @@ from .measure import Stage, Values
 from .pages import chromium
 from .society import EXP_ID, society
 
-EVENTS = 1_000_000
-"""Events of the society, at least: of a smaller one, the page has all messages."""
-FIRST = 1000
-"""Messages of the plain page."""
 COUNTS = "SELECT ts / 60000000000, count(*) FROM event WHERE kind = 1 GROUP BY 1"
 MESSAGES = """
 SELECT e.ts, a.value, e.payload FROM event e LEFT JOIN name a ON a.id = e.from_id
@@ -34,11 +30,18 @@ class LargePage:
     query.
     """
 
+    MESSAGES = 1000
+    """Messages of the plain page."""
+
     def __init__(self, stage: Stage) -> None:
         with chromium():
             pass
-        self._store = society(stage, EVENTS)
+        self._store = society(stage, self._events(stage))
         self._plain = stage.new_path(".html")
+
+    def _events(self, stage: Stage) -> int:
+        """Return the number of events of the society: of a smaller one, the page has all messages."""
+        return max(stage.society, 1_000_000)
 
     def ours(self) -> Values:
         with chromium() as page, viewing(self._store, EXP_ID) as url:
@@ -53,13 +56,22 @@ class LargePage:
             began = time.perf_counter()
             with closing(sqlite3.connect(self._store)) as database:
                 counts = database.execute(COUNTS).fetchall()
-                messages = database.execute(MESSAGES, (FIRST,)).fetchall()
+                messages = database.execute(MESSAGES, (self.MESSAGES,)).fetchall()
             rows = [f"<tr><td>{bucket}<td>{number}\n" for bucket, number in counts]
             rows += [f"<tr><td>{ts}<td>{name}<td>{html.escape(said.decode())}\n" for ts, name, said in messages]
             self._plain.write_text(f"<!doctype html><title>society</title><table>{''.join(rows)}</table>")
             page.goto(self._plain.as_uri())
             page.locator("tr").last.wait_for()
             return {"ready": time.perf_counter() - began}
+
+
+class WholePage(LargePage):
+    """The same of a society of which the page has all messages, before it draws any."""
+
+    MESSAGES = 200_000
+
+    def _events(self, stage: Stage) -> int:
+        return 2 * self.MESSAGES
 
 
 @contextmanager

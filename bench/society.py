@@ -49,9 +49,9 @@ def payload(number: int) -> bytes:
     return json.dumps({"from": sender_of(number), "content": content, "type": "social", "t": number}).encode()
 
 
-def society(stage: Stage, at_least: int = 0) -> Path:
-    """Return a store with a society of `stage.society` events, or of more."""
-    events = max(stage.society, at_least)
+def society(stage: Stage, events: int | None = None) -> Path:
+    """Return a store with a society of so many events, `stage.society` by default."""
+    events = events or stage.society
     key = f"society-{events}"
     if key not in stage.shared:
         folder = stage.keep or stage.folder
