@@ -259,17 +259,20 @@ _NOT_ALL = """
 """Sendings that a listener did not receive, or received late, with their deliveries."""
 _TWICE = """
     WITH sent AS (SELECT e.id, e.ts, e.recorder, e.seq FROM event e WHERE {}),
-    again AS (
-        SELECT r.*, r.message_id AS original FROM event r
-        WHERE r.is_copy AND NOT coalesce(r.meta LIKE '%"retained":true%', false)
+    unsent AS MATERIALIZED (
+        SELECT u.id, u.ts, u.recorder, u.seq, u.messager, u.channel, u.payload
+        FROM event u SEMI JOIN event m ON m.id = u.message_id AND m.kind = 'received' AND m.message_id = m.id
+        WHERE u.kind = 'received'),
+    again AS MATERIALIZED (
+        SELECT id, ts, recorder, seq, messager, message_id AS original FROM event
+        WHERE is_copy AND NOT coalesce(meta LIKE '%"retained":true%', false)
         UNION ALL
-        SELECT u.*, max_by(r.message_id, r.ts) AS original
-        FROM event u JOIN event m ON m.id = u.message_id AND m.kind = 'received'
-        JOIN event r ON r.channel = u.channel AND r.recorder = u.recorder AND r.payload = u.payload
+        SELECT u.id, u.ts, u.recorder, u.seq, u.messager, max_by(r.message_id, r.ts)
+        FROM unsent u JOIN event r ON r.channel = u.channel AND r.recorder = u.recorder AND r.payload = u.payload
             AND r.messager IS NOT DISTINCT FROM u.messager AND r.ts <= u.ts AND u.ts - r.ts <= 60000000000
             AND r.message_id <> r.id AND NOT r.is_copy
-        JOIN sent s ON s.id = r.message_id
-        WHERE u.kind = 'received' GROUP BY ALL)
+        SEMI JOIN sent s ON s.id = r.message_id
+        GROUP BY ALL)
     SELECT s.ts, s.recorder, s.seq, a.ts, a.recorder, a.seq, a.messager,
         1 + row_number() OVER (PARTITION BY s.id, a.recorder, a.messager ORDER BY a.ts, a.id)
     FROM again a JOIN sent s ON s.id = a.original ORDER BY a.ts, a.id"""

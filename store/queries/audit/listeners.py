@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -184,6 +185,10 @@ def _listeners(here: Projection, rows: list[RecorderRow], names: Mapping[str, st
         one = found.setdefault(key, Listener(key, by_ordinal[key[0]]))
         one.subscriptions.append((ts, patterns, added))
     marked = {ordinal for ordinal, _ in found}
+    heard = defaultdict(list)
+    for ordinal, text in here.rows("SELECT DISTINCT recorder, channel FROM event WHERE kind = 'received'"):
+        if text is not None:
+            heard[ordinal].append(channels.literal(names[text]))
     for row in rows:
         if row.ordinal in marked or row.first_ts is None:
             continue
@@ -192,9 +197,7 @@ def _listeners(here: Projection, rows: list[RecorderRow], names: Mapping[str, st
             start = began + SUBSCRIBING_NS if began > 0 else row.first_ts
             patterns = row.patterns
         elif row.kinds["received"]:
-            heard = f"SELECT DISTINCT channel FROM event WHERE kind = 'received' AND recorder = {row.ordinal}"
-            texts = [text for (text,) in here.rows(heard) if text is not None]
-            start, patterns = row.first_ts, [channels.literal(names[text]) for text in texts]
+            start, patterns = row.first_ts, heard[row.ordinal]
         else:
             continue
         key = row.ordinal, None
