@@ -48,8 +48,7 @@ async def command(
 
     With -C, groups are separated by --, and in a terminal the selected messages are bold.
 
-    --from does not match events without a sender, --to none without a recipient. In the output, *: means the prefix
-    exps:EXP: of the experiment (and */ means exps/EXP/).
+    In the output, *: means the prefix exps:EXP: of the experiment (and */ means exps/EXP/).
     """
     if follow:
         reason = "--follow prints events as they are recorded: leave it out"
