@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .queries.counting.count import Count, Counts, count
     from .queries.delays import Delays, delays
     from .queries.problems import Problems, problems
+    from .queries.silences import Silences, silences
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -69,6 +70,7 @@ _MODULE_OF = {
     "Run": "run",
     "RunsSummary": "queries.comparison.run_summary",
     "Selection": "log.selection",
+    "Silences": "queries.silences",
     "StoreError": "errors",
     "close": "recording.closing",
     "compare": "queries.comparison.compare",
@@ -82,6 +84,7 @@ _MODULE_OF = {
     "redact": "privacy.redaction",
     "redactor": "privacy.json_paths",
     "runtime_env": "ray",
+    "silences": "queries.silences",
     "sql": "projection.sql",
     "summarise": "queries.comparison.run_summary",
     "unpack": "formats.pack",
@@ -115,6 +118,7 @@ __all__ = [
     "Run",
     "RunsSummary",
     "Selection",
+    "Silences",
     "StoreError",
     "close",
     "compare",
@@ -128,6 +132,7 @@ __all__ = [
     "redact",
     "redactor",
     "runtime_env",
+    "silences",
     "sql",
     "summarise",
     "unpack",
