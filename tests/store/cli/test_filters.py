@@ -55,6 +55,7 @@ def talk(tmp_path: Path, put_imported: PutImported) -> Path:
         (["--last-per", "channel"], [5, 9]),
         (["--last-per", "agent"], [4, 5, 9]),
         (["--limit", "0"], []),
+        (["--known-to", "1", "--before", "3", "--grep", "fire"], [2]),
         (["--grep", "mill", "-C", "1"], [2, 3, 4]),
     ],
 )
@@ -116,6 +117,7 @@ def test_a_long_group_of_matches_is_not_separated(tmp_path: Path) -> None:
         (["events", "talk", "--regex"], "--regex is a way to read --grep: give the regular expression with --grep"),
         (["events", "talk", "--follow", "--around", "1"], "--around: --follow prints events as they are recorded"),
         (["events", "talk", "--between", "1"], "--between"),
+        (["events", "talk", "--known-to", "1"], "--known-to and --before need each other"),
         (["replay", "talk", "--last-per", "agent"], "--last-per: a replay publishes every message of its range"),
         (["events", "talk", "--last-per"], "(see `messager events --help`)"),
         (["db", "upgrade", "--foo"], "(see `messager db upgrade --help`)"),
