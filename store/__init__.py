@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .queries.comparison.run_summary import RunsSummary, summarise
     from .queries.counting.count import Count, Counts, count
     from .queries.delays import Delays, delays
+    from .queries.knowledge import Known, known_to
     from .queries.problems import Problems, problems
     from .queries.silences import Silences, silences
     from .ray import runtime_env
@@ -55,6 +56,7 @@ _MODULE_OF = {
     "Experiment": "experiments.records",
     "Fork": "lockstep.fork",
     "ForkReport": "lockstep.fork_report",
+    "Known": "queries.knowledge",
     "LiveReplay": "lockstep.live_replay",
     "Match": "log.match",
     "NewEvent": "log.event",
@@ -78,6 +80,7 @@ _MODULE_OF = {
     "delays": "queries.delays",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
+    "known_to": "queries.knowledge",
     "normalised": "log.text",
     "pack": "formats.pack",
     "problems": "queries.problems",
@@ -103,6 +106,7 @@ __all__ = [
     "Experiment",
     "Fork",
     "ForkReport",
+    "Known",
     "LiveReplay",
     "Match",
     "NewEvent",
@@ -126,6 +130,7 @@ __all__ = [
     "delays",
     "export_jsonl",
     "import_jsonl",
+    "known_to",
     "normalised",
     "pack",
     "problems",

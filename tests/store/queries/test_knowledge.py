@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from messager_store import EventLog, Experiment, NewEvent
+from messager_store import EventLog, Experiment, NewEvent, known_to
 from messager_store.log.event import Cursor
-from messager_store.queries.knowledge import known_to
 from tests.support.logs import filled, sent
 
 GROUP: list[tuple[str, str | None, str | None, int | None, list[tuple[str, int]]]] = [
