@@ -13,6 +13,7 @@ import click
 from ...log.typed_ids import ids_among
 from ...text import plural, safe
 from ..filters import Filters, note_where, selection_options_with_n
+from ..markdown import MarkdownLines
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import KIND_COLOURS, fitted, note
 from ..progress import Progress
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     help="Print new events until the experiment is closed. Waits for EXP if it does not exist yet.",
 )
 @click.option("--full", is_flag=True, help="Do not shorten channels and texts to the width of the terminal.")
+@click.option("--markdown", is_flag=True, help="Print Markdown: texts in full, as quotations that show what was said.")
 @store_option
 @json_option
 @asynchronous
@@ -52,6 +54,7 @@ async def command(
     before: str | None,
     follow: bool,
     full: bool,
+    markdown: bool,
     store: str,
     as_json: bool,
     filters: Filters,
@@ -67,6 +70,8 @@ async def command(
 
     In the output, *: means the prefix exps:EXP: of the experiment (and */ means exps/EXP/).
     """
+    if as_json and markdown:
+        raise click.UsageError("--markdown and --json cannot be combined")
     if (known_to is None) != (before is None):
         raise click.UsageError("--known-to and --before need each other: give an agent and a point")
     if known_to is not None:
@@ -88,7 +93,11 @@ async def command(
     async with open_when_created(store, exp) if follow else _opened(store, exp) as (log, of):
         if not follow and not as_json:
             await filters.note_unknown(log, of)
-        print_events = _JsonLines(selection) if as_json else _Lines(selection, full, of.exp_id)
+        print_events: _JsonLines | MarkdownLines | _Lines
+        if as_json or markdown:
+            print_events = _JsonLines(selection) if as_json else MarkdownLines(selection)
+        else:
+            print_events = _Lines(selection, full, of.exp_id)
         with Progress("bringing the projection up to date") as progress:
             if follow:
                 source: AsyncIterator[list[Event]] = _followed(log, of, selection)
@@ -102,7 +111,7 @@ async def command(
             async for page in source:
                 progress.clear()
                 if count and not as_json and isinstance(page, Piece) and not page.continues:
-                    click.secho("--", dim=True)
+                    click.secho(print_events.separator, dim=not markdown)
                 print_events.show(page)
                 count += len(page)
                 if follow:
@@ -160,6 +169,8 @@ async def _followed(log: EventLog, of: Experiment, wanted: Selection) -> AsyncIt
 class _JsonLines:
     """Prints events as lines of JSON. With context, `selected` tells the events that the filters select."""
 
+    separator = ""
+
     def __init__(self, selection: Selection) -> None:
         from ...formats.jsonl import EventText, attributes_of
         from ...log.event import iso
@@ -191,6 +202,8 @@ class _JsonLines:
 
 class _Lines:
     """Prints events as lines of columns, with a heading for each day."""
+
+    separator = "--"
 
     def __init__(self, selection: Selection, full: bool, exp_id: str) -> None:
         self._selection = selection
