@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from messager_store import EventLog, Experiment, NewEvent, known_to
+from messager_store import EventLog, Experiment, NewEvent, Selection, known_to
 from messager_store.log.event import Cursor
+from messager_store.view.columns import Names, chunks
+from tests.support import programs
 from tests.support.logs import filled, sent
+
+READER = Path(__file__).parents[1] / "view" / "js" / "read_heard.js"
 
 GROUP: list[tuple[str, str | None, str | None, int | None, list[tuple[str, int]]]] = [
     ("boss", None, "D", 0, [("G", 1), ("H", 1)]),
@@ -61,3 +69,17 @@ async def test_without_receptions_all_that_could_have_informed_it_is_known(log: 
     for row, known in ((3, [0, 1]), (4, [0, 1, 2, 3])):
         found = await known_to(log, of, ["b"], Cursor(row, 1, row + 1))
         assert ([entry.ts for entry in found.messages], found.basis) == (known, "before")
+
+
+async def test_the_page_says_the_same_of_every_sender(log: EventLog, tmp_path: Path) -> None:
+    of = await group(log)
+    [chunk] = [chunk async for _, chunk in chunks(log, of, Selection(), Names(), rows=100)]
+    (tmp_path / "chunk").write_bytes(chunk)
+    command = [programs.node(), "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON", str(READER), str(tmp_path / "chunk")]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    by_page = dict(map(json.loads, done.stdout.splitlines()))
+    assert len(by_page) == len(GROUP)
+    async for entry in log.read(of, kinds="sent"):
+        found = await known_to(log, of, [entry.from_id], entry.cursor)
+        heard = {str(one.cursor) for one in found.messages if one.from_id != entry.from_id}
+        assert heard == set(by_page[str(entry.cursor)]), entry
