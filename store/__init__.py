@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from .queries.comparison.run_summary import RunsSummary, summarise
     from .queries.counting.count import Count, Counts, count
     from .queries.delays import Delays, delays
+    from .queries.knowledge import Known, known_to
     from .queries.problems import Problems, problems
+    from .queries.silences import Silences, silences
     from .ray import runtime_env
     from .recording.closing import close
     from .recording.recorder import Recorder
@@ -54,6 +56,7 @@ _MODULE_OF = {
     "Experiment": "experiments.records",
     "Fork": "lockstep.fork",
     "ForkReport": "lockstep.fork_report",
+    "Known": "queries.knowledge",
     "LiveReplay": "lockstep.live_replay",
     "Match": "matching.match",
     "NewEvent": "log.event",
@@ -69,6 +72,7 @@ _MODULE_OF = {
     "Run": "run",
     "RunsSummary": "queries.comparison.run_summary",
     "Selection": "log.selection",
+    "Silences": "queries.silences",
     "StoreError": "errors",
     "close": "recording.closing",
     "compare": "queries.comparison.compare",
@@ -76,12 +80,14 @@ _MODULE_OF = {
     "delays": "queries.delays",
     "export_jsonl": "formats.jsonl",
     "import_jsonl": "formats.jsonl",
+    "known_to": "queries.knowledge",
     "normalised": "log.text",
     "pack": "formats.pack",
     "problems": "queries.problems",
     "redact": "privacy.redaction",
     "redactor": "sharing.json_paths",
     "runtime_env": "ray",
+    "silences": "queries.silences",
     "sql": "projection.sql",
     "summarise": "queries.comparison.run_summary",
     "unpack": "formats.pack",
@@ -100,6 +106,7 @@ __all__ = [
     "Experiment",
     "Fork",
     "ForkReport",
+    "Known",
     "LiveReplay",
     "Match",
     "NewEvent",
@@ -115,6 +122,7 @@ __all__ = [
     "Run",
     "RunsSummary",
     "Selection",
+    "Silences",
     "StoreError",
     "close",
     "compare",
@@ -122,12 +130,14 @@ __all__ = [
     "delays",
     "export_jsonl",
     "import_jsonl",
+    "known_to",
     "normalised",
     "pack",
     "problems",
     "redact",
     "redactor",
     "runtime_env",
+    "silences",
     "sql",
     "summarise",
     "unpack",

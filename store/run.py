@@ -27,6 +27,7 @@ from .queries.comparison.result import Comparison
 from .queries.counting.count import Counts, count
 from .queries.delays import Delays, delays
 from .queries.problems import Problems, problems
+from .queries.silences import Silences, silences
 from .run_card import card
 from .view.report import Page, page_of, report
 
@@ -43,7 +44,8 @@ class Run:
         run.table(agents=[7]).to_pandas()
 
     `exp` is an exp_id, a name, a prefix or `@last`; `store` a file name or a URL, by default that of MESSAGER_STORE, or
-    `messager.db`. Methods that take filters take those of `Selection`, or one as `selection`.
+    `messager.db`. Methods that take filters take those of `Selection`, or one as `selection`. An id that the experiment
+    does not have means what is typed so: "3" the agent 3.
 
     The store is used in a thread with an event loop of its own. `close`, or the end of a `with` block, closes it; so do
     garbage collection and the end of the process. A forked process opens its own `Run`. Raises `StoreError`, as
@@ -78,15 +80,18 @@ class Run:
         """
         from .projection.tables import table
 
-        return self._call(lambda log, of: table(log, of, selection_of(selection, filters), events=events))
+        chosen = self._selection(selection, filters)
+        return self._call(lambda log, of: table(log, of, chosen, events=events))
 
     def messages(self, selection: Selection | None = None, **filters: Unpack[Filters]) -> list[Event]:
         """Return the selected messages, each once."""
-        return self._call(lambda log, of: _listed(log, of, selection_of(selection, filters), messages=True))
+        chosen = self._selection(selection, filters)
+        return self._call(lambda log, of: _listed(log, of, chosen, messages=True))
 
     def events(self, selection: Selection | None = None, **filters: Unpack[Filters]) -> list[Event]:
         """Return the selected events."""
-        return self._call(lambda log, of: _listed(log, of, selection_of(selection, filters), messages=False))
+        chosen = self._selection(selection, filters)
+        return self._call(lambda log, of: _listed(log, of, chosen, messages=False))
 
     def count(
         self,
@@ -97,7 +102,7 @@ class Run:
         **filters: Unpack[Filters],
     ) -> Counts:
         """Return the number of selected messages by one or two dimensions, from and to by default, as `count` does."""
-        chosen = selection_of(selection, filters)
+        chosen = self._selection(selection, filters)
         return self._call(lambda log, of: count(log, of, by or ("from", "to"), chosen, max_gap=max_gap, events=events))
 
     def delays(
@@ -109,12 +114,19 @@ class Run:
         **filters: Unpack[Filters],
     ) -> Delays:
         """Return delivery times, or reply times, by pair or by channel, as `delays` does."""
-        chosen = selection_of(selection, filters)
+        chosen = self._selection(selection, filters)
         return self._call(lambda log, of: delays(log, of, chosen, by=by, replies=replies))
+
+    def silences(
+        self, by: str = "agent", *, selection: Selection | None = None, **filters: Unpack[Filters]
+    ) -> Silences:
+        """Return the longest silence of each agent, pair or channel, and who stopped, as `silences` does."""
+        chosen = self._selection(selection, filters)
+        return self._call(lambda log, of: silences(log, of, chosen, by=by))
 
     def problems(self, selection: Selection | None = None, **filters: Unpack[Filters]) -> Problems:
         """Return everything that went wrong, as `problems` does."""
-        chosen = selection_of(selection, filters)
+        chosen = self._selection(selection, filters)
         return self._call(lambda log, of: problems(log, of, chosen))
 
     def diff(
@@ -126,7 +138,7 @@ class Run:
         **filters: Unpack[Filters],
     ) -> Comparison:
         """Return the differences from this run to another one, or to another experiment of the store, as `compare`."""
-        chosen = selection_of(selection, filters)
+        chosen = self._selection(selection, filters)
         exp, store = (other, self.store) if isinstance(other, str) else (other.exp_id, other.store)
 
         async def compared(log: EventLog, of: Experiment) -> Comparison:
@@ -139,14 +151,15 @@ class Run:
         self, path: str | os.PathLike[str], selection: Selection | None = None, **filters: Unpack[Filters]
     ) -> int:
         """Write the selected messages as one HTML file to look at; return their number. See `view.report.report`."""
-        return self._call(lambda log, of: report(log, of.exp_id, path, selection_of(selection, filters)))
+        chosen = self._selection(selection, filters)
+        return self._call(lambda log, of: report(log, of.exp_id, path, chosen))
 
     def view(self, selection: Selection | None = None, *, height: int = 640, **filters: Unpack[Filters]) -> Page:
         """Return the selected messages as a page, which a notebook shows in a frame of `height` px.
 
         Raises `StoreError` for more than `IN_NOTEBOOK` messages, because a notebook keeps what it shows.
         """
-        chosen = selection_of(selection, filters)
+        chosen = self._selection(selection, filters)
         page = self._call(lambda log, of: page_of(log, of.exp_id, chosen, most=IN_NOTEBOOK))
         return replace(page, height=height)
 
@@ -173,6 +186,12 @@ class Run:
     def _repr_html_(self) -> str:
         """Return a card for notebooks."""
         return self._call(card)
+
+    def _selection(self, selection: Selection | None, filters: Filters) -> Selection:
+        chosen = selection_of(selection, filters)
+        if chosen.of_agents().everything:
+            return chosen
+        return chosen.with_ids_as_shown(self._call(lambda log, of: log.agents(of)))
 
     def _call(self, function: Callable[[EventLog, Experiment], Coroutine[Any, Any, T]]) -> T:
         if self._log is None:

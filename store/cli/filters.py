@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import wraps
 from shlex import quote
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..log.typed_ids import typed_ids
 from ..text import plural
 from .numbers import Whole
 from .output import note
@@ -43,6 +43,8 @@ _OPTIONS = (
     ),
     click.option("--from", "from_ids", multiple=True, metavar="ID", help="Only messages from this agent."),
     click.option("--to", "to_ids", multiple=True, metavar="ID", help="Only messages to this agent."),
+    click.option("--no-from", is_flag=True, help="Only messages without a sender; with --from, those too."),
+    click.option("--no-to", is_flag=True, help="Only messages without a recipient; with --to, those too."),
     click.option("--between", nargs=2, metavar="A B", help="Only messages from A to B, and from B to A.", default=None),
     click.option(
         "--grep", multiple=True, metavar="TEXT", help="Only messages that say TEXT, in any case, width and script."
@@ -85,6 +87,9 @@ _NAMES = (
     *("since", "until", "after", "around", "limit", "last_per", "context"),
 )
 
+_NONE = {"no_from": "from_ids", "no_to": "to_ids"}
+"""Flags for no sender and no recipient: None as one of the ids of an argument of `Selection`."""
+
 
 class Filters:
     """The filters that were given to a verb."""
@@ -100,9 +105,12 @@ class Filters:
         if self.options["limit"] == 0:
             given["limit"] = 0
         for key in given.keys() & {"agents", "from_ids", "to_ids"}:
-            given[key] = agent_ids(given[key])
+            given[key] = [agent for word in given[key] for agent in typed_ids(word)]
+        for flag, key in _NONE.items():
+            if given.pop(flag, False):
+                given[key] = [*given.get(key, ()), None]
         if "between" in given:
-            given["between"] = tuple(agent_ids((word,)) for word in given["between"])
+            given["between"] = tuple(map(typed_ids, given["between"]))
         return given
 
     def selection(self) -> Selection:
@@ -117,7 +125,9 @@ class Filters:
     def typed(self) -> str:
         """Return the filters as typed, as one line; empty for none."""
         words = []
-        for name in self.given:
+        for name in self.options:
+            if name not in _NONE and name not in self.given:
+                continue
             value, option = self.options[name], _SPELLED.get(name, name.replace("_", "-"))
             for each in value if isinstance(value, tuple) and name != "between" else (value,):
                 texts = each if isinstance(each, tuple) else () if each is True else (str(each),)
@@ -148,7 +158,7 @@ class Filters:
             agents = await log.agents(of)
             for option, words in given:
                 for word in words:
-                    if not any(agent in agents for agent in agent_ids((word,))):
+                    if not any(agent in agents for agent in typed_ids(word)):
                         note(f"{option} {word}: {of.exp_id} has no such agent")
         pair = self.options["between"]
         if (pair or self.options["to_ids"]) and not await has_recipients(log.database, of):
@@ -176,7 +186,7 @@ def _with_options(function: F, options: tuple[Callable[[F], F], ...]) -> F:
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, filters=Filters({name: kwargs.pop(name) for name in _NAMES}), **kwargs)
+        return function(*args, filters=Filters({name: kwargs.pop(name) for name in (*_NAMES, *_NONE)}), **kwargs)
 
     for option in reversed(options):
         call = option(call)
@@ -190,16 +200,3 @@ def note_where(selection: Selection) -> None:
     for condition in selection.content.conditions if selection.content is not None else ():
         if condition.absent:
             note(f"--where: no payload has {condition.path}")
-
-
-def agent_ids(words: tuple[str, ...]) -> list[Any]:
-    """Return the ids that were typed: `5` means the number 5 and the string "5", `"5"` only the string."""
-    ids: list[Any] = []
-    for word in words:
-        if len(word) > 1 and word[0] == word[-1] == '"':
-            ids.append(word[1:-1])
-            continue
-        ids.append(word)
-        if re.fullmatch(r"-?[0-9]{1,4000}", word):
-            ids.append(int(word))
-    return ids

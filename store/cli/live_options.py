@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..log.typed_ids import ids_among
 from ..text import plural, safe
-from .filters import agent_ids
 from .match_options import given_match, match_options
 from .output import Column, facts, table
 
@@ -92,11 +92,7 @@ async def live_agents(log: EventLog, of: Experiment, words: tuple[str, ...]) -> 
     if "all" in words:
         return "all"
     known = await log.agents(of)
-    found: list[Any] = []
-    for word in words:
-        ids = agent_ids((word,))
-        found += [one for one in ids if any(type(one) is type(agent) and one == agent for agent in known)] or ids[-1:]
-    return found
+    return [agent for word in words for agent in ids_among(word, known)]
 
 
 def show_cast(report: CastReport, *, stopped: bool = False) -> None:

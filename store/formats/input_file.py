@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -40,7 +41,8 @@ class InputFile:
         try:
             with contextlib.ExitStack() as stack:
                 raw: Any = sys.stdin.buffer if self.path == "-" else stack.enter_context(open(self.path, "rb"))
-                buffered = raw if hasattr(raw, "peek") else io.BufferedReader(raw)
+                self._hashed = _Hashed(raw)
+                buffered = stack.enter_context(io.BufferedReader(self._hashed, _BUFFER))
                 zipped = buffered.peek(2)[:2] == b"\x1f\x8b"
                 self._file = stack.enter_context(gzip.GzipFile(fileobj=buffered)) if zipped else buffered
                 yield
@@ -50,6 +52,12 @@ class InputFile:
             raise self._bad(f"the gzip data is damaged ({error})") from None
         except OSError as error:
             raise BadFile(self.path, None, error.strerror or str(error)) from None
+
+    def provenance(self) -> dict[str, str]:
+        """Return the name of the file, without its folder, and the SHA-256 of all its bytes, as they are on disk."""
+        while self._hashed.read(_BUFFER):
+            pass
+        return {"file": os.path.basename(self.path), "sha256": self._hashed.sha256.hexdigest()}
 
     def _line(self) -> bytes:
         """Return the next line with its line feed, or nothing at the end."""
@@ -61,6 +69,26 @@ class InputFile:
 
     def _bad(self, reason: str) -> BadFile:
         return BadFile(self.path, self._number or None, reason)
+
+
+_BUFFER = 256 * 1024
+
+
+class _Hashed(io.RawIOBase):
+    """The bytes of a file, with the SHA-256 of those that were read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.sha256 = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read1(len(buffer))
+        self.sha256.update(data)
+        buffer[: len(data)] = data
+        return len(data)
 
 
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]

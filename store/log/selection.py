@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
@@ -23,9 +24,10 @@ from ..experiments.registry import recorders_of
 from .content import ContentFilter, Skipped
 from .cursor import Point, clamped, duration_ns, resolve
 from .event import Cursor, Event
-from .names import agent_value, all_names
+from .names import agent_text, agent_value, all_names
 from .not_json import NotJson
 from .span import Span
+from .typed_ids import typed_ids
 
 AROUND_NS = 30_000_000_000
 """Time before and after a point that `around` selects without a length."""
@@ -33,7 +35,9 @@ _AROUND = re.compile(r"(?P<point>.+?)(?:\+-|±)(?P<length>[^+±]+)", re.DOTALL)
 PER = ("channel", "agent")
 
 Ids = Iterable[Any] | int | str | None
-"""Ids of agents: several, one, or None for no condition."""
+"""Ids of agents: several, one, or None for no condition. None in a list is a message without a sender, or recipient."""
+NOBODY = b"null"
+"""None in a list of ids, as `agent_value` returns it; no agent has this id."""
 
 
 class Filters(TypedDict, total=False):
@@ -64,8 +68,8 @@ class Selection:
 
     `channels` and `exclude` are glob patterns; in a recording of MQTT they may also be topic filters. `from_ids` are
     senders, `to_ids` recipients, `agents` either; `between` are two agents, or two lists of them, of which one sent to
-    the other. Ids have their JSON type (5 is not "5"), and derived ids count. An event without a sender matches no
-    `from_ids`, one without a recipient no `to_ids`.
+    the other. Ids have their JSON type (5 is not "5"), and derived ids count. None as one of the ids selects messages
+    without a sender, or without a recipient; other ids never do.
 
     `grep` is text that was said: an event must contain one of the texts, in any case and width (NFKC-normalised and
     case-folded). With `regex`, these are regular expressions, which ignore case. `where` are conditions on fields of
@@ -226,16 +230,13 @@ class Selection:
         if not self.takes_channel(entry.channel):
             return False
         return (
-            (self.agents is None or _is_among(entry.from_id, self.agents) or _is_among(entry.to_id, self.agents))
-            and (self.from_ids is None or _is_among(entry.from_id, self.from_ids))
-            and (self.to_ids is None or _is_among(entry.to_id, self.to_ids))
-            and (not self.pairs or self._fits_pair(entry))
-            and (not self.senders_left_out or not _is_among(entry.from_id, self.senders_left_out))
+            (self.agents is None or _has(entry, "from_id", self.agents) or _has(entry, "to_id", self.agents))
+            and (self.from_ids is None or _has(entry, "from_id", self.from_ids))
+            and (self.to_ids is None or _has(entry, "to_id", self.to_ids))
+            and (not self.pairs or any(_has(entry, "from_id", a) and _has(entry, "to_id", b) for a, b in self.pairs))
+            and (not self.senders_left_out or not _has(entry, "from_id", self.senders_left_out))
             and (self.content is None or self.content.takes(entry, skipped))
         )
-
-    def _fits_pair(self, entry: Event) -> bool:
-        return any(_is_among(entry.from_id, a) and _is_among(entry.to_id, b) for a, b in self.pairs)
 
     def without_redacted(self) -> Selection:
         """Return the same selection without redacted events."""
@@ -260,6 +261,21 @@ class Selection:
     def without_agents(self) -> Selection:
         """Return the same selection without the conditions on agents."""
         return self._but(agents=None, from_ids=None, to_ids=None, pairs=[])
+
+    def with_ids_as_shown(self, known: Iterable[Any]) -> Selection:
+        """Return the same selection; an id that is not among `known` also means what is typed as tables show it."""
+        here = {NOBODY, *map(agent_value, known)}
+
+        def read(values: set[bytes]) -> set[bytes]:
+            absent = (agent_text(json.loads(value)) or "" for value in values - here)
+            return values.union(*(map(agent_value, typed_ids(text)) for text in absent))
+
+        other = copy(self)
+        other.agents, other.from_ids, other.to_ids = (
+            None if values is None else read(values) for values in (self.agents, self.from_ids, self.to_ids)
+        )
+        other.pairs = [(read(one), read(two)) for one, two in self.pairs]
+        return other
 
     def of_agents(self) -> Selection:
         """Return a selection that has the conditions on agents only."""
@@ -298,8 +314,10 @@ class Selection:
             return []
         agents = {number: agent_value(agent) for number, agent in (await all_names(database, of.id, AGENT)).items()}
 
-        def among(column: Any, values: Iterable[bytes]) -> ColumnElement[bool]:
-            return _among(column, [number for number, agent in agents.items() if agent in values])
+        def among(column: Any, values: Collection[bytes]) -> ColumnElement[bool]:
+            given = _among(column, [number for number, agent in agents.items() if agent in values])
+            nobody = and_(column.is_(None), event.c.channel_id.is_not(None))
+            return or_(given, nobody) if NOBODY in values else given
 
         conditions: list[ColumnElement[bool]] = [
             or_(*(among(column, values) for column in columns)) for values, columns in by_agent if values is not None
@@ -349,9 +367,10 @@ def _agent_values(agents: Any) -> set[bytes] | None:
     return None if agents is None else {agent_value(agent) for agent in _several(agents)}
 
 
-def _is_among(agent: Any, values: Collection[bytes]) -> bool:
-    """Return whether a sender or recipient is one of these; a missing one never is."""
-    return agent is not None and agent_value(agent) in values
+def _has(entry: Event, side: str, values: Collection[bytes]) -> bool:
+    """Return whether the sender or the recipient of an event is one of these."""
+    agent = getattr(entry, side)
+    return (agent is not None or entry.channel is not None) and agent_value(agent) in values
 
 
 def _several(given: Any) -> Iterable[Any]:

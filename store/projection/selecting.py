@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -13,7 +13,7 @@ from ..db.database import Database
 from ..experiments.records import Experiment
 from ..log.event import Cursor
 from ..log.names import all_names, name_text
-from ..log.selection import Selection
+from ..log.selection import NOBODY, Selection
 from ..log.span import Span
 from .schema import id_columns
 
@@ -95,10 +95,11 @@ async def _add_agents(database: Database, of: Experiment, selection: Selection, 
     if all(values is None for values in asked) and not (selection.pairs or selection.senders_left_out):
         return
 
-    def among(column: str, name: str, values: Iterable[bytes]) -> str:
-        ids = [id_columns(json.loads(value)) for value in values]
+    def among(column: str, name: str, values: Collection[bytes]) -> str:
+        ids = [id_columns(json.loads(value)) for value in values if value != NOBODY]
         made.values[name] = [f"{kind}:{text}" for text, kind in ids]
-        return f"coalesce(list_contains(${name}, e.{column}_type || ':' || e.{column}_id), false)"
+        nobody = f"e.{column}_id IS NULL AND e.channel IS NOT NULL" if NOBODY in values else "false"
+        return f"(coalesce(list_contains(${name}, e.{column}_type || ':' || e.{column}_id), false) OR {nobody})"
 
     if selection.agents is not None:
         made.add(f"{among('from', 'agents', selection.agents)} OR {among('to', 'agents', selection.agents)}")

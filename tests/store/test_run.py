@@ -46,6 +46,18 @@ async def test_a_run_is_used_while_an_event_loop_is_running(kept: str, log: Even
         assert (run.exp_id, run.store) == ("exp-1", kept)
 
 
+async def test_an_agent_is_found_as_the_table_shows_it_unless_another_has_this_id(log: EventLog, store: str) -> None:
+    ids = [3, 4, "4", 0.5, {"b": 1}, "true"]
+    await filled(log, [sent(BEGAN + at, b"{}", from_id=agent, to_id=9) for at, agent in enumerate(ids)])
+    with Run("e1", store=store) as run:
+        shown = run.table()["from_id"].to_pylist()
+        assert [[entry.from_id for entry in run.messages(agents=[agent])] for agent in shown] == [
+            *([3], ["4"], ["4"], [0.5], [{"b": 1}], ["true"])
+        ]
+        assert [entry.from_id for entry in run.messages(from_ids=[4, True, "nobody"])] == [4, "true"]
+        assert run.table(agents=["3"]).num_rows == run.count(between=("3", "9")).messages == 1
+
+
 async def test_the_verbs_are_methods_with_records_for_data_frames(kept: str, tmp_path: Path) -> None:
     with Run("exp-1", store=kept) as run:
         assert run.count("from", since="mark:night").records() == [

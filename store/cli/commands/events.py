@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...log.typed_ids import ids_among
 from ...text import plural, safe
 from ..filters import Filters, note_where, selection_options_with_n
+from ..markdown import MarkdownLines
 from ..options import asynchronous, json_option, open_log, store_option
 from ..output import KIND_COLOURS, fitted, note
 from ..progress import Progress
@@ -30,27 +32,52 @@ if TYPE_CHECKING:
 @selection_options_with_n
 @click.option("--messages", is_flag=True, help="Print each message once, as `replay` would publish it.")
 @click.option(
+    "--known-to",
+    metavar="ID",
+    help="Only messages that this agent had received, broadcasts too, or sent before the point --before.",
+)
+@click.option("--before", metavar="POINT", help="With --known-to: a cursor is an event, any other point a time.")
+@click.option(
     "--follow",
     is_flag=True,
     help="Print new events until the experiment is closed. Waits for EXP if it does not exist yet.",
 )
 @click.option("--full", is_flag=True, help="Do not shorten channels and texts to the width of the terminal.")
+@click.option("--markdown", is_flag=True, help="Print Markdown: texts in full, as quotations that show what was said.")
 @store_option
 @json_option
 @asynchronous
 async def command(
-    exp: str, messages: bool, follow: bool, full: bool, store: str, as_json: bool, filters: Filters
+    exp: str,
+    messages: bool,
+    known_to: str | None,
+    before: str | None,
+    follow: bool,
+    full: bool,
+    markdown: bool,
+    store: str,
+    as_json: bool,
+    filters: Filters,
 ) -> None:
     """Print the events of an experiment in replay order: (ts, recorder, seq).
 
     POINT is an ISO time (UTC by default), an offset from the first event (90, 1.5h; -30s is from the last event), a
     cursor ts:recorder:seq, or mark:NAME (mark:NAME#2 is the second mark of this name).
 
+    --known-to goes by what the agent's Messager had handed over, where that is recorded, and says what it went by.
+
     With -C, groups are separated by --, and in a terminal the selected messages are bold.
 
-    --from does not match events without a sender, --to none without a recipient. In the output, *: means the prefix
-    exps:EXP: of the experiment (and */ means exps/EXP/).
+    In the output, *: means the prefix exps:EXP: of the experiment (and */ means exps/EXP/).
     """
+    if as_json and markdown:
+        raise click.UsageError("--markdown and --json cannot be combined")
+    if (known_to is None) != (before is None):
+        raise click.UsageError("--known-to and --before need each other: give an agent and a point")
+    if known_to is not None:
+        filters.refuse("last_per", "context", reason="--known-to prints messages as they are: leave it out")
+        if follow:
+            raise click.UsageError("--follow cannot be combined with --known-to")
     if follow:
         reason = "--follow prints events as they are recorded: leave it out"
         filters.refuse("since", "until", "after", "around", "last_per", "context", reason=reason)
@@ -65,10 +92,16 @@ async def command(
     async with open_when_created(store, exp) if follow else _opened(store, exp) as (log, of):
         if not follow and not as_json:
             await filters.note_unknown(log, of)
-        print_events = _JsonLines(selection) if as_json else _Lines(selection, full, of.exp_id)
+        print_events: _JsonLines | MarkdownLines | _Lines
+        if as_json or markdown:
+            print_events = _JsonLines(selection) if as_json else MarkdownLines(selection)
+        else:
+            print_events = _Lines(selection, full, of.exp_id)
         with Progress("bringing the projection up to date") as progress:
             if follow:
                 source: AsyncIterator[list[Event]] = _followed(log, of, selection)
+            elif known_to is not None:
+                source = _known_to(log, of, known_to, before, selection, progress)
             elif messages or selection.by_content:
                 rows = Rows.MESSAGES if messages else Rows.EVENTS
                 source = found_pages(log, of, selection, rows, progress)
@@ -77,7 +110,7 @@ async def command(
             async for page in source:
                 progress.clear()
                 if count and not as_json and isinstance(page, Piece) and not page.continues:
-                    click.secho("--", dim=True)
+                    click.secho(print_events.separator, dim=not markdown)
                 print_events.show(page)
                 count += len(page)
                 if follow:
@@ -92,6 +125,29 @@ async def command(
 async def _opened(store: str, exp: str) -> AsyncIterator[tuple[EventLog, Experiment]]:
     async with open_log(store) as log:
         yield log, await log.experiment(exp)
+
+
+async def _known_to(
+    log: EventLog, of: Experiment, agent: str, before: str | None, selection: Selection, progress: Progress
+) -> AsyncIterator[list[Event]]:
+    from ...queries.knowledge import known_to
+
+    known = await log.agents(of)
+    agents = ids_among(agent, known)
+    if not any(one in known for one in agents):
+        note(f"--known-to {agent}: {of.exp_id} has no such agent")
+    found = await known_to(log, of, agents, before, selection, progress=progress)
+    progress.clear()
+    note(f"--known-to: {_BASES[found.basis]}")
+    if found.messages:
+        yield found.messages
+
+
+_BASES = {
+    "heard": "what its Messager had handed over when it sent this message",
+    "delivered": "what had arrived at its Messager; the schedule does not tell what it had fetched",
+    "before": "all that was sent before, to it or on its channels; the recording does not tell what had reached it",
+}
 
 
 async def _followed(log: EventLog, of: Experiment, wanted: Selection) -> AsyncIterator[list[Event]]:
@@ -111,6 +167,8 @@ async def _followed(log: EventLog, of: Experiment, wanted: Selection) -> AsyncIt
 
 class _JsonLines:
     """Prints events as lines of JSON. With context, `selected` tells the events that the filters select."""
+
+    separator = ""
 
     def __init__(self, selection: Selection) -> None:
         from ...formats.jsonl import EventText, attributes_of
@@ -143,6 +201,8 @@ class _JsonLines:
 
 class _Lines:
     """Prints events as lines of columns, with a heading for each day."""
+
+    separator = "--"
 
     def __init__(self, selection: Selection, full: bool, exp_id: str) -> None:
         self._selection = selection

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...log.typed_ids import typed_ids
 from ...text import plural, safe
-from ..filters import agent_ids
 from ..options import ask, asynchronous, open_log, store_option
 from ..output import note
 from ..progress import Progress
@@ -124,7 +124,7 @@ def where_of(words: tuple[str, ...]) -> RedactionFilter:
             raise click.UsageError(f"--where has no key {key!r}: use {', '.join(_FIELDS)}")
         if not equals or not value:
             raise click.UsageError(f"--where takes KEY=VALUE, not {word!r}")
-        condition = tuple(agent_ids((value,))) if key in ("agent", "from", "to") else value
+        condition = tuple(typed_ids(value)) if key in ("agent", "from", "to") else value
         given.setdefault(_FIELDS[key], []).append(condition)
     return RedactionFilter(**{field: tuple(values) for field, values in given.items()})
 

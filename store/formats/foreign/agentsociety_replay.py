@@ -69,6 +69,10 @@ class Source:
         for name, line in self._sorted.execute("SELECT name, line FROM entry ORDER BY ts, a, b, c, d, place"):
             yield self._event(self._tables[name], parse_object(line))
 
+    def provenance(self) -> dict[str, str]:
+        """Return the name of the folder, or of the file."""
+        return {"file": (self._only or self._folder.absolute()).name}
+
     def _files(self) -> list[Path]:
         """Return the files with rows, in the order of their names."""
         if self._only is not None:

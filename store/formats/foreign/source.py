@@ -70,6 +70,9 @@ class Source(Protocol):
     def events(self) -> Iterator[NewEvent]:
         """Yield the events in order."""
 
+    def provenance(self) -> dict[str, str]:
+        """Return the name of the file, and its SHA-256 if it is one file, after the events."""
+
 
 async def import_foreign(
     log: EventLog,
@@ -93,6 +96,7 @@ async def import_foreign(
             if not count:
                 raise BadFile(source.path, None, f"it has no messages of the format {source.format}")
             facts = {"format": source.format, **source.told.chosen, "left_out": dict(source.told.left_out)}
+            facts |= source.provenance()
             await lifecycle.set_meta(log.database, of, "imported", facts)
     return Imported(await log.experiment(exp_id), tuple(source.told.notes()))
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from ...experiments import lifecycle
 from ...experiments.records import Experiment
 from ...log.event import Fields, NewEvent
 from ...log.event_log import EventLog
@@ -44,6 +45,9 @@ async def import_jsonl(
             parent=header.get("parent"),
         ) as of:
             await _import_events(log, of, source, header, progress)
+            before = of.meta.get("imported")
+            facts = {**(before if isinstance(before, dict) else {}), **source.provenance()}
+            await lifecycle.set_meta(log.database, of, "imported", facts)
     return await log.experiment(exp_id)
 
 

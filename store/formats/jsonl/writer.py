@@ -112,12 +112,20 @@ def _header(of: Experiment, recorders: list[RecorderRow], shared: Sharing | None
         "format": FORMAT,
         "name": of.name,
         "tags": of.tags,
-        "meta": of.meta,
+        "meta": _meta(of.meta),
         "recorders": [_recorder_entry(row) for row in recorders],
     }
     if of.parent_exp_id is not None and of.parent_head is not None:
         data["parent"] = {"exp_id": of.parent_exp_id, "head": of.parent_head.hex(), "cursor": of.parent_cursor}
     return _dumped(data if shared is None else shared.header(data))
+
+
+def _meta(meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the meta without the file that this store imported: an import of the export notes its own."""
+    if not isinstance(imported := meta.get("imported"), dict):
+        return meta
+    rest = {key: value for key, value in imported.items() if key not in ("file", "sha256")}
+    return {key: rest if key == "imported" else value for key, value in meta.items() if rest or key != "imported"}
 
 
 def _recorder_entry(row: RecorderRow) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_info_has_what_is_promised(imported: Run) -> None:
     assert set(promised.split()) <= data.keys()
     assert (data["exp_id"], data["tags"], data["status"], data["events"]) == ("game-1", ["t1"], "closed", 4)
     assert (data["kinds"]["sent"], data["channels"], data["agents"], data["duration_s"]) == (3, 3, 3, 2.0)
-    assert data["meta"] == {"seed": 7} and len(data["head"]) == 64
+    assert data["meta"]["seed"] == 7 and data["meta"]["imported"]["file"] == "a.jsonl" and len(data["head"]) == 64
     text = imported("info", "@last").stdout
     assert data["head"] in text and "messager.db" in text
 

@@ -176,6 +176,7 @@ async def test_a_replay_of_agentsociety_is_sorted_by_time_step_and_id(log: Event
         "format": "agentsociety-replay",
         "timezone": "UTC",
         "left_out": {"rows of core_agent_profile": 4},
+        "file": "replay",
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -79,6 +80,15 @@ async def test_export_import_export_gives_the_same_file(log: EventLog, tmp_path:
     assert [name for name in os.listdir(tmp_path) if name.startswith(".")] == []
 
 
+@pytest.mark.parametrize("packed", [False, True])
+async def test_the_name_and_the_digest_of_the_file_are_kept(log: EventLog, tmp_path: Path, packed: bool) -> None:
+    path = write(tmp_path / "a.jsonl", *({"ts": at, "channel": "c", "payload": "x" * 100} for at in range(9_000)))
+    if packed:
+        path.write_bytes(gzip.compress(path.read_bytes()) + bytes(9))
+    of = await import_jsonl(log, path, "e1")
+    assert of.meta["imported"] == {"file": "a.jsonl", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
 async def test_what_is_imported_is_what_was_recorded(log: EventLog, tmp_path: Path) -> None:
     await everything(log)
     await export_jsonl(log, "e1", tmp_path / "a.jsonl")
@@ -116,7 +126,7 @@ async def test_a_bare_line_is_enough_and_an_object_becomes_what_the_wire_would_c
     found = [(entry.ts, entry.payload) async for entry in log.read("e1")]
     wire = json.dumps({"b": "h\u00e9", "a": [1.0]}).encode()
     assert found == [(1, b"\x00\xff"), (2, wire), (2, "h\u00e9".encode()), (3, b"null"), (4, b"")]
-    assert (of.name, of.tags, of.meta) == ("n", ["t"], {"k": "v"})
+    assert (of.name, of.tags, of.meta["k"]) == ("n", ["t"], "v")
 
 
 async def test_a_broken_line_is_named_and_nothing_is_imported(log: EventLog, tmp_path: Path) -> None:

@@ -72,6 +72,20 @@ async def test_what_was_said_is_found_in_any_script_case_and_width(log: EventLog
 
 
 @pytest.mark.sqlite
+async def test_none_selects_messages_without_a_sender_or_a_recipient(log: EventLog) -> None:
+    pairs = [(1, 2), (None, 2), (1, None), (None, None)]
+    events = [spoken(at, "", from_id=one, to_id=other) for at, (one, other) in enumerate(pairs)]
+    of = await filled(log, [*events, NewEvent("mark", 9, None, b"", meta={"name": "m", "fields": {}})])
+    for filters, wanted in (
+        ({"from_ids": [None]}, [1, 3]),
+        ({"from_ids": [None, 1], "to_ids": [None]}, [2, 3]),
+        ({"agents": [None]}, [1, 2, 3]),
+        ({"between": (1, [None])}, [2]),
+    ):
+        assert await found(log, of, **filters) == wanted
+        assert [e.ts // S for e in await listed(log.read(of)) if Selection(**filters).takes(e)] == wanted
+
+
 async def test_fields_of_payloads_are_compared_by_type(log: EventLog) -> None:
     payloads: list[dict[str, Any]] = [
         {"price": 3, "at": "2026-01-01", "items": []},
