@@ -268,7 +268,8 @@ class MessageRule:
             if at is None:
                 at = found[id(same)] = len(sames)
                 messages = same.messages[same.expired - same.dropped :]
-                numbers.update({id(one): (at, number) for number, one in enumerate(messages)})
+                if self._undecided:
+                    numbers.update({id(one): (at, number) for number, one in enumerate(messages)})
                 rows = [[one.id, one.ts, one.final, [*map(list, one.waiting or ())]] for one in messages]
                 sames.append([channel.id, content.decode("latin-1"), rows, same.listeners()])
             order.append(at)

@@ -148,6 +148,10 @@ def table(decided: Sequence[Decided], names: Names) -> Any:
     of_row = dict(zip(Row._fields, zip(*rows, strict=True) if rows else [()] * len(Row._fields), strict=True))
     ids, kinds, flags = of_row["id"], of_row["kind"], of_row["flags"]
     recorders = [names.ordinals[number >> SEQ_BITS] for number in ids]
+
+    def named(column: str, values: Mapping[Any, str | None]) -> Any:
+        return _mapped(of_row[column], values)
+
     known = [decode(text) if text is not None else _NOTHING for text in of_row["attributes"]]
     meta, arrivals = _values(known, "meta"), _values(known, "arrival")
     texts = _texts(kinds, flags, meta, of_row["payload"])
@@ -158,12 +162,12 @@ def table(decided: Sequence[Decided], names: Names) -> Any:
         "ts": of_row["ts"],
         "recorder": recorders,
         "seq": [number & SEQ_MASK for number in ids],
-        "kind": [KINDS[kind - 1] for kind in kinds],
-        "channel": [names.texts[number] for number in of_row["channel_id"]],
-        "from_id": [names.texts[number] for number in of_row["from_id"]],
-        "from_type": [names.types[number] for number in of_row["from_id"]],
-        "to_id": [names.texts[number] for number in of_row["to_id"]],
-        "to_type": [names.types[number] for number in of_row["to_id"]],
+        "kind": named("kind", _KINDS),
+        "channel": named("channel_id", names.texts),
+        "from_id": named("from_id", names.texts),
+        "from_type": named("from_id", names.types),
+        "to_id": named("to_id", names.texts),
+        "to_type": named("to_id", names.types),
         "flags": flags,
         "msg_id": _values(known, "msg_id"),
         "text": [text for text, _ in texts],
@@ -172,7 +176,7 @@ def table(decided: Sequence[Decided], names: Names) -> Any:
         "size": [len(payload) for payload in of_row["payload"]],
         "redacted": [flag & REDACTED != 0 for flag in flags],
         "mark": labels,
-        "messager": [names.texts[number] for number in of_row["messager_id"]],
+        "messager": named("messager_id", names.texts),
         "heard": [None if kind == _RECEIVED else value for kind, value in zip(kinds, arrivals, strict=True)],
         "arrival": [value if kind == _RECEIVED else None for kind, value in zip(kinds, arrivals, strict=True)],
         "cause": [
@@ -187,11 +191,22 @@ def table(decided: Sequence[Decided], names: Names) -> Any:
     arrays = []
     for field in schema():
         if pa.types.is_dictionary(field.type):
-            made = pa.array(columns[field.name], pa.string()).dictionary_encode()
-            arrays.append(made.cast(field.type))
+            made = columns[field.name]
+            made = made if isinstance(made, pa.Array) else pa.array(made, pa.string())
+            arrays.append(made.dictionary_encode().cast(field.type))
         else:
             arrays.append(pa.array(columns[field.name], field.type))
     return pa.Table.from_arrays(arrays, schema=schema())
+
+
+_KINDS = dict(enumerate(KINDS, 1))
+
+
+def _mapped(numbers: Sequence[int | None], values: Mapping[Any, str | None]) -> Any:
+    """Return the values of numbers, of which there are few different ones, as an array of texts."""
+    pa = pyarrow()
+    encoded = pa.array(numbers, pa.int64()).dictionary_encode()
+    return pa.array([values[number] for number in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
 
 
 _NOTHING: dict[str, Any] = {}
