@@ -8,6 +8,7 @@ content.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -59,7 +60,12 @@ def _delete(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         folder.rename(folder.with_name(f"{folder.name}.{uuid4().hex}{_DELETED}"))
     for old in folder.parent.glob(f"{folder.name}.*{_DELETED}"):  # also those of a process that was killed
-        shutil.rmtree(old)
+        while old.exists():
+            try:
+                shutil.rmtree(old)
+            except OSError as error:  # another process deletes it too, or goes on writing there
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise
 
 
 def size_of(folder: Path) -> int:
