@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 from messager_store import EventLog
-from messager_store.formats.parquet import write_parts
+from messager_store.formats.tables import write
 from messager_store.projection.query import brought_up
 from messager_store.projection.tables import batches
 from messager_store.ray import dataset
@@ -59,7 +59,7 @@ async def _read(store: str, events: int, lake: Path) -> None:
         with measured("record batches, one process", events):
             count = sum([batch.num_rows async for batch in batches(log, of, events=True)])
         with measured("export --partition-by hour", events):
-            exported = await write_parts(log, EXP_ID, lake, "hour")
+            exported = await write(log, EXP_ID, lake, by="hour")
     assert count == exported == events
 
 

@@ -8,6 +8,7 @@ content.
 from __future__ import annotations
 
 import contextlib
+import errno
 import shutil
 from pathlib import Path
 from uuid import uuid4
@@ -43,4 +44,9 @@ def delete_folder(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         folder.rename(folder.with_name(f"{folder.name}.{uuid4().hex}{_DELETED}"))
     for old in folder.parent.glob(f"{folder.name}.*{_DELETED}"):  # also those of a process that was killed
-        shutil.rmtree(old)
+        while old.exists():
+            try:
+                shutil.rmtree(old)
+            except OSError as error:  # another process deletes it too, or goes on writing there
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise

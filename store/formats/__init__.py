@@ -37,18 +37,13 @@ class FileFormat(NamedTuple):
 FORMATS = (
     FileFormat((".jsonl", ".ndjson"), "jsonl", "JSON Lines", "export"),
     FileFormat((".mcap",), "mcap", "MCAP", "export", compressed=True),
-    FileFormat((".parquet",), "parquet", "Parquet", "export", compressed=True),
-    FileFormat((".csv",), "csv", "CSV", "export"),
+    FileFormat((".parquet",), "tables", "Parquet", "export", compressed=True),
+    FileFormat((".csv",), "tables", "CSV", "export"),
     FileFormat((".pack",), "pack", "a pack", "pack"),
 )
 
 PARTITIONS = ("mark", "hour")
 """Values by which Parquet is written in parts, to a folder."""
-
-
-def by_name(module: str) -> FileFormat:
-    """Return the format of a module."""
-    return next(known for known in FORMATS if known.module == module)
 
 
 def output_format(path: str | os.PathLike[str], verb: str) -> FileFormat:

@@ -8,6 +8,9 @@
 
 The manifest is replaced by rename, so that a reader sees one or the other. A part that it does not name any more is
 deleted an hour later: a question may still read it. A tail is read at once, and deleted when another one is there.
+
+A redaction deletes the whole folder, also while somebody writes. The writer has opened the folder before it read any
+event, and makes its files in that one: of what it knows from before the redaction, nothing gets into the next folder.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ import gzip
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from ..log.text import DECODER_VERSION
@@ -88,32 +92,80 @@ class Manifest:
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
-    def write(self, folder: Path, mode: int) -> None:
-        """Replace the manifest of a folder, and delete the files that are not needed any more."""
-        made = folder / f"{uuid4().hex}.new"
-        made.write_text(json.dumps({"format": _format(), **asdict(self)}))
-        made.chmod(mode)
-        os.replace(made, folder / MANIFEST)
-        files = {f"{part.name}.{ending}" for part in self.parts for ending in part.sha256}
-        named = {MANIFEST, LOCK, f"{self.tail}.{TAIL}", *files}
-        for path in folder.iterdir():
+    @property
+    def files(self) -> set[str]:
+        """Names of the files that it needs."""
+        return {f"{self.tail}.{TAIL}", *(f"{part.name}.{ending}" for part in self.parts for ending in part.sha256)}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFolder:
+    """A folder that this process alone writes to. Once it is deleted, each write raises `FileNotFoundError`."""
+
+    path: Path
+    descriptor: int
+    mode: int
+    """That of its files, for any umask."""
+
+    def write(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
+        """Write a file."""
+        with open(name, "wb", opener=self._open) as file:
+            os.fchmod(file.fileno(), self.mode)
+            write(file)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(name, flags, self.mode, dir_fd=self.descriptor)
+
+    def replace(self, manifest: Manifest) -> None:
+        """Replace the manifest, and delete the files that are not needed any more."""
+        data = json.dumps({"format": _format(), **asdict(manifest)}).encode()
+        made = f"{uuid4().hex}.new"
+        self.write(made, lambda file: file.write(data))
+        os.replace(made, MANIFEST, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        self._delete(manifest, lambda name, made: name.endswith(f".{TAIL}") or time.time() - made > KEPT_S)
+
+    def tidy(self, manifest: Manifest) -> None:
+        """Delete what is newer than the manifest: an update that failed or was killed has left it."""
+        try:
+            replaced = os.stat(MANIFEST, dir_fd=self.descriptor).st_mtime
+        except FileNotFoundError:
+            replaced = -1.0
+        self._delete(manifest, lambda _, made: made > replaced)
+
+    def clear(self) -> None:
+        """Delete all files."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(MANIFEST, dir_fd=self.descriptor)
+        self._delete(Manifest(), lambda *_: True)
+
+    def _delete(self, manifest: Manifest, is_old: Callable[[str, float], bool]) -> None:
+        """Delete files that a manifest does not name, by their names and times."""
+        for name in set(os.listdir(self.descriptor)) - {MANIFEST, LOCK} - manifest.files:
             with contextlib.suppress(OSError):
-                is_tail = path.suffix == f".{TAIL}"
-                if path.name not in named and (is_tail or time.time() - path.stat().st_mtime > KEPT_S):
-                    path.unlink()
+                if is_old(name, os.stat(name, dir_fd=self.descriptor).st_mtime):
+                    os.unlink(name, dir_fd=self.descriptor)
 
 
 @contextlib.contextmanager
-def writing(folder: Path, mode: int) -> Iterator[None]:
-    """Make a folder, and hold its lock: one process writes at a time. `mode` is that of its files, for any umask."""
+def writing(folder: Path, mode: int) -> Iterator[OpenFolder]:
+    """Make a folder, and hold its lock: one process writes at a time."""
     _make(folder, mode | (mode & 0o444) >> 2)  # one who may read a file may search its folder
-    path = folder / LOCK
-    is_new = not path.exists()
-    with open(os.open(path, os.O_CREAT | os.O_RDWR, mode), "r+b") as lock:
-        if is_new:
-            path.chmod(mode)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with _lock(descriptor, mode) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield OpenFolder(folder, descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, mode: int) -> BinaryIO:
+    try:
+        lock = os.open(LOCK, os.O_RDWR, dir_fd=descriptor)
+    except FileNotFoundError:
+        lock = os.open(LOCK, os.O_CREAT | os.O_RDWR, mode, dir_fd=descriptor)
+        os.fchmod(lock, mode)
+    return open(lock, "r+b")
 
 
 def _make(folder: Path, mode: int) -> None:
@@ -135,28 +187,25 @@ def tail_of(folder: Path, name: str) -> Any:
     return pyarrow().parquet.read_table(folder / f"{name}.{TAIL}").cast(schema())
 
 
-def write_tail(folder: Path, mode: int, table: Any) -> str:
+def write_tail(folder: OpenFolder, table: Any) -> str:
     """Write a tail; return its name."""
     name = uuid4().hex[:12]
-    _write_table(table, path := folder / f"{name}.{TAIL}")
-    path.chmod(mode)
+    folder.write(f"{name}.{TAIL}", partial(_write_table, table))
     return name
 
 
-def _write_table(table: Any, path: Path) -> None:
+def _write_table(table: Any, file: BinaryIO) -> None:
     named = [field.name for field in table.schema if pyarrow().types.is_dictionary(field.type)]
-    pyarrow().parquet.write_table(table, path, compression="zstd", use_dictionary=named)
+    pyarrow().parquet.write_table(table, file, compression="zstd", use_dictionary=named)
 
 
-def write_part(folder: Path, mode: int, table: Any, state: bytes) -> tuple[str, dict[str, str]]:
+def write_part(folder: OpenFolder, table: Any, state: bytes) -> tuple[str, dict[str, str]]:
     """Write the files of a part; return its name, and the SHA-256 of each file."""
     name = uuid4().hex[:12]
-    paths = {ending: folder / f"{name}.{ending}" for ending in (EVENTS, STATE)}
-    _write_table(table, paths[EVENTS])
-    paths[STATE].write_bytes(gzip.compress(state, 1, mtime=0))  # equal states have equal files
-    for path in paths.values():
-        path.chmod(mode)
-    return name, {ending: digest(path) for ending, path in paths.items()}
+    packed = gzip.compress(state, 1, mtime=0)  # equal states have equal files
+    folder.write(f"{name}.{EVENTS}", partial(_write_table, table))
+    folder.write(f"{name}.{STATE}", lambda file: file.write(packed))
+    return name, {ending: digest(folder.path / f"{name}.{ending}") for ending in (EVENTS, STATE)}
 
 
 def digest(path: Path) -> str:

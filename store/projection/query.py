@@ -7,8 +7,9 @@ had. `VIEWS` makes them of the table `event`, which has the columns of `schema`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager
+import contextlib
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +33,8 @@ from .update import Updater
 
 BATCH = 5000
 """Rows of a batch, at most."""
+TRIES = 5
+"""Times that a projection is begun anew if its folder is deleted meanwhile: a redaction does so twice."""
 Progress = Callable[[int, int], None]
 """Is called with the number of events that were read, and the total."""
 
@@ -135,11 +138,20 @@ async def projected(log: EventLog, of: Experiment, progress: Progress | None = N
     Raises `StoreError` if DuckDB or pyarrow is not installed, or no folder can be written.
     """
     files = await brought_up(log, of, progress)
-    connection = await asyncio.to_thread(_opened, files)
-    try:
+    with reading(files), contextlib.closing(await asyncio.to_thread(_opened, files)) as connection:
         yield Projection(files, connection)
-    finally:
-        connection.close()
+
+
+@contextmanager
+def reading(files: Files) -> Iterator[None]:
+    """Raise `StoreError` in the place of any error if files of a projection are deleted while they are read."""
+    try:
+        yield
+    except Exception as error:
+        gone = [path for path in files.paths if not path.exists()]
+        if not gone:
+            raise
+        raise StoreError(f"{gone[0]} was deleted while it was read, as by a redaction. Ask again.") from error
 
 
 async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = None) -> Files:
@@ -156,7 +168,7 @@ async def brought_up(log: EventLog, of: Experiment, progress: Progress | None = 
         return files_of(folder, updater.manifest, tail)
     raise StoreError(
         f"no folder for the projection of {of.exp_id} can be written ({'; '.join(reasons)}). "
-        "Name one with MESSAGER_CACHE."
+        "Free some space there, or name another one with MESSAGER_CACHE."
     )
 
 
@@ -169,13 +181,15 @@ def files_of(folder: Path, manifest: Manifest, tail: Any) -> Files:
 
 
 async def _updated(log: EventLog, of: Experiment, folder: Path, progress: Progress | None) -> tuple[Updater, Any]:
-    """Return an updater that has finished, and the tail. If the folder is deleted meanwhile, begin anew once."""
-    updater = Updater(log.database, of, folder, progress)
-    try:
-        return updater, await updater.update()
-    except FileNotFoundError:
+    """Return an updater that has finished, and the tail. If the folder is deleted meanwhile, begin anew."""
+    for left in reversed(range(TRIES)):
         updater = Updater(log.database, of, folder, progress)
-        return updater, await updater.update()
+        try:
+            return updater, await updater.update()
+        except FileNotFoundError:
+            if not left:
+                raise
+    raise AssertionError
 
 
 def views() -> dict[str, list[str]]:

@@ -24,7 +24,7 @@ from ..experiments.records import Experiment
 from ..html_table import html_table
 from ..log.event_log import EventLog
 from . import schema
-from .query import Files, Progress, brought_up, small_tables, statements
+from .query import Files, Progress, brought_up, reading, small_tables, statements
 
 PAGE = 1000
 """Rows that are read at a time."""
@@ -89,7 +89,7 @@ async def open_sql(
     except UnicodeEncodeError as error:
         raise StatementFailed("it holds half a character (a lone surrogate)", statement, error.start) from None
     files = await brought_up(log, of, progress)
-    with ChildProcess(_PROGRAM, "-P") as process:
+    with reading(files), ChildProcess(_PROGRAM, "-P") as process:
         rows = Rows(process, statement, timeout_s)
         await rows.begin(files)
         yield rows

@@ -13,6 +13,7 @@ may be small, and is made again with what follows.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
@@ -34,7 +35,7 @@ from ..log.subscriptions import Subscriptions
 from . import schema
 from .builder import Builder
 from .cache import mode_of
-from .layout import STATE, Manifest, Part, Place, state_of, tail_of, write_part, write_tail, writing
+from .layout import STATE, Manifest, OpenFolder, Part, Place, state_of, tail_of, write_part, write_tail, writing
 from .schema import Row
 
 PAGE = 5000
@@ -89,6 +90,7 @@ class Updater:
         self._folder = folder
         self._mode = mode_of(database)
         self._progress = progress
+        self._open: OpenFolder
         self._done = 0
         """Number of events that were read."""
         self._new = 0
@@ -118,16 +120,21 @@ class Updater:
             await recorders_of(self._database, self._of.id)
         ):
             self.manifest = manifest
-            return await asyncio.to_thread(tail_of, self._folder, manifest.tail)
+            with contextlib.suppress(FileNotFoundError):  # another process has replaced it meanwhile
+                return await asyncio.to_thread(tail_of, self._folder, manifest.tail)
         lock = writing(self._folder, self._mode)
-        await asyncio.to_thread(lock.__enter__)
+        self._open = await asyncio.to_thread(lock.__enter__)
         try:
             return await self._update()
+        except OSError:  # the disk may be full
+            self._open.tidy(Manifest.read(self._folder))
+            raise
         finally:
             lock.__exit__(None, None, None)
 
     async def _update(self) -> Any:
         self.manifest = await asyncio.to_thread(Manifest.read, self._folder)
+        self._open.tidy(self.manifest)
         await self._read_recorders()
         await self._read_retractions()
         old = self.manifest.parts
@@ -137,10 +144,10 @@ class Updater:
             await self._add_rest(parts, builder, place)
         builder.end()
         tail = await asyncio.to_thread(builder.take)
-        name = await asyncio.to_thread(write_tail, self._folder, self._mode, tail)
+        name = await asyncio.to_thread(write_tail, self._open, tail)
         covered, undone = _covered(self._rows_of_recorders), sorted(self._retracted)
         self.manifest = Manifest(covered, undone, parts, name, builder.take_hurried())
-        await asyncio.to_thread(self.manifest.write, self._folder, self._mode)
+        await asyncio.to_thread(self._open.replace, self.manifest)
         return tail
 
     async def _known_parts(self, old: list[Part]) -> tuple[list[Part], Builder, Place]:
@@ -204,6 +211,7 @@ class Updater:
         for uuid, (seq, head) in known.items():
             if uuid not in here or (seq and await self._head_at(here[uuid], seq) != head):
                 self.manifest, known = Manifest(), {}
+                self._open.clear()
                 break
         self._known = {row.id: row.id << SEQ_BITS | known.get(row.uuid, (0, ""))[0] for row in rows}
         self._new = sum(last - self._known[number] for number, last in self._last_ids.items())
@@ -313,7 +321,7 @@ class Updater:
     async def _write(self, builder: Builder, place: Place, events: int, *, whole: bool) -> Part:
         with no_collection():
             state = json.dumps(builder.state()).encode()
-        label, sums = await asyncio.to_thread(write_part, self._folder, self._mode, builder.take(), state)
+        label, sums = await asyncio.to_thread(write_part, self._open, builder.take(), state)
         return Part(label, place, events, whole, sums, builder.take_hurried())
 
 

@@ -21,6 +21,7 @@ MODULES = (
     "migrating",
     "importing",
     "sharing",
+    "projecting",
     "gathering",
     "clocks",
     "replaying",

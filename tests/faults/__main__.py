@@ -110,6 +110,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     given = parser.parse_args()
     names = given.only or [name for name, fault in faults.items() if fault.possible]
+    for name in names:
+        if not faults[name].possible:
+            parser.error(f"{name} needs {faults[name].needs}, which is not on PATH")
     make = made_here if len(names) == 1 else made_in_process
     rows: dict[str, Row] = {}
     errors = Console(stderr=True)

@@ -116,6 +116,22 @@ class MqttLine(Line):
         """Publish a message without waiting for the answer."""
         self._write(0x3A if again else 0x32, _field(channel) + b"\x00\x01" + payload)
 
+    async def forward(self, other: MqttLine, drops: Callable[[bytes], bool]) -> None:
+        """Forward packets until the end, without the messages that `drops` selects, which are acknowledged."""
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                head, body = await self._packet()
+                at = 2 + int.from_bytes(body[:2])
+                behind = at + 2 if head & 0x06 else at
+                if head >> 4 != _PUBLISH or not drops(body[behind:]):
+                    other._write(head, body)
+                elif behind > at:
+                    self._write(0x40, body[at:behind])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
     async def _answer(self, kind: int) -> None:
         while (await self._packet())[0] >> 4 != kind:
             pass
@@ -137,6 +153,28 @@ class MqttLine(Line):
 
 def _field(text: bytes) -> bytes:
     return len(text).to_bytes(2) + text
+
+
+@contextlib.asynccontextmanager
+async def dropping(port: int, drops: Callable[[bytes], bool]) -> AsyncIterator[int]:
+    """Context with the port of a proxy to an MQTT broker. It drops the messages to listeners that `drops` selects.
+
+    It acknowledges them itself: broker and listener see what they see if the broker drops a message.
+    """
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        here, there = MqttLine(reader, writer), MqttLine(*await asyncio.open_connection("127.0.0.1", port))
+        with contextlib.suppress(OSError, EOFError):
+            async with asyncio.TaskGroup() as group:
+                back = group.create_task(there.forward(here, drops))
+                await here.forward(there, lambda _: False)
+                back.cancel()
+        for line in (here, there):
+            line.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,6 +298,20 @@ async def import_(store: str, file: str, exp: str) -> None:
     say("done")
 
 
+async def ask(**options: Any) -> None:
+    """Ask the questions of `projecting`, until SIGTERM."""
+    from . import projecting
+
+    await projecting.ask(say, asked_to_end(), **options)
+
+
+async def project(**options: Any) -> None:
+    """Record the messages of `projecting`, until SIGTERM."""
+    from . import projecting
+
+    await projecting.record(say, asked_to_end(), **options)
+
+
 async def live(**options: Any) -> None:
     """Play an agent of `living`."""
     from . import living
@@ -334,6 +348,8 @@ VERBS: dict[str, Callable[..., Any]] = {
     "gather": gather_,
     "migrate": migrate,
     "import": import_,
+    "ask": ask,
+    "project": project,
     "live": live,
     "around": around,
     "fork_around": fork_around,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ...formats import PARTITIONS, by_name, output_format
+from ...formats import PARTITIONS, output_format
 from ...text import plural
 from ..filters import Filters, note_where, selection_options
 from ..options import asynchronous, open_log, store_option
@@ -81,13 +81,12 @@ async def command(
 
 def _writer(output: str, by: str | None, *, messages: bool) -> Callable[..., Awaitable[int]]:
     """Return the function that writes the output."""
-    found = output_format(output, "export") if by is None else by_name("parquet")
-    module = found.load()
-    write: Callable[..., Awaitable[int]] = module.write
+    found = output_format(output if by is None else "part.parquet", "export")
+    write: Callable[..., Awaitable[int]] = found.load().write
     if by is not None:
         if Path(output).suffix not in ("", ".parquet"):
             raise click.UsageError(f"--partition-by writes a folder of Parquet files: {output} has another suffix")
-        write = partial(module.write_parts, by=by)
-    if messages and found.module not in ("parquet", "csv"):
+        write = partial(write, by=by)
+    if messages and found.module != "tables":
         raise click.UsageError(f"--messages is for .parquet and .csv: {found.name} has all events")
     return partial(write, messages=True) if messages else write

@@ -7,7 +7,7 @@ import csv
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ import pytest
 
 from messager_pytest.recording_file import write_lines
 from messager_store import EventLog, NewEvent, StoreError
-from messager_store.formats import csv as csv_format
-from messager_store.formats import parquet
-from messager_store.formats.parquet import NONE, write, write_parts
+from messager_store.formats import tables
 from messager_store.formats.sharing import sharing
+from messager_store.formats.tables import NONE, write
 from messager_store.projection import query
 from messager_store.projection.tables import table
 from tests.store.projection.test_tables import hostile
@@ -59,7 +58,7 @@ async def test_a_file_is_written_in_groups_of_rows(
 ) -> None:
     monkeypatch.setattr(query, "BATCH", 7)
     for name, value in limit.items():
-        monkeypatch.setattr(parquet, name, value)
+        monkeypatch.setattr(tables, name, value)
     await filled(log, [sent(at) for at in range(70)])
     await write(log, "e1", tmp_path / "x.parquet")
     data = pq.read_metadata(tmp_path / "x.parquet")
@@ -94,7 +93,7 @@ READERS: dict[str, Callable[[Any, Path], Any]] = {
 async def test_each_program_reads_the_texts_of_a_csv_file(log: EventLog, tmp_path: Path, program: str) -> None:
     said = ["one, two", 'a "quoted" word', "two\nlines", "\u65e5\u672c", '{"content": "x"}', " spaces "]
     await filled(log, [sent(at, text.encode()) for at, text in enumerate(said)])
-    await csv_format.write(log, "e1", tmp_path / "x.csv")
+    await write(log, "e1", tmp_path / "x.csv")
     assert READERS[program](import_module(program), tmp_path / "x.csv") == said
 
 
@@ -102,7 +101,7 @@ async def test_csv_has_the_same_values_as_text(log: EventLog, tmp_path: Path) ->
     of = await hostile(log)
     path = tmp_path / "x.csv"
     expected = (await table(log, of, events=True)).to_pylist()
-    assert await csv_format.write(log, "e1", path) == len(expected)
+    assert await write(log, "e1", path) == len(expected)
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(expected)
@@ -120,13 +119,13 @@ async def test_a_copy_to_share_has_no_agent_and_no_erased_value(log: EventLog, t
     payload = b'{"from": "Alexander", "content": "I am Alexander", "secret": "s3cret"}'
     mark = NewEvent("mark", BEGAN - 1, None, b"", meta={"name": "Alexander speaks", "fields": {"who": "Alexander"}})
     await filled(log, [mark, *(sent(BEGAN + at, payload, from_id="Alexander") for at in range(3))])
-    for write_file, name in ((write, "x.parquet"), (csv_format.write, "x.csv")):
+    for name in ("x.parquet", "x.csv"):
         path = tmp_path / name
-        await write_file(log, "e1", path, shared=sharing(["secret"], pseudonymise=True))
+        await write(log, "e1", path, shared=sharing(["secret"], pseudonymise=True))
         data: Any = pq.read_table(path).to_pylist() if name.endswith("t") else path.read_text()
         assert "Alexander" not in str(data) and "s3cret" not in str(data)
         assert "I am agent-" in str(data)
-    await write_parts(log, "e1", tmp_path / "lake", "mark", shared=sharing([], pseudonymise=True))
+    await write(log, "e1", tmp_path / "lake", by="mark", shared=sharing([], pseudonymise=True))
     assert not any("Alexander" in str(path) for path in (tmp_path / "lake").rglob("*"))
 
 
@@ -135,7 +134,7 @@ async def test_a_folder_has_each_row_once_under_its_value(log: EventLog, tmp_pat
     await phased(log)
     of = await log.experiment("e1")
     lake = tmp_path / "lake"
-    assert await write_parts(log, "e1", lake, by) == len(MARKS) * 3 + 1
+    assert await write(log, "e1", lake, by=by) == len(MARKS) * 3 + 1
     assert all(path.parent.parent == lake for path in lake.rglob("*.parquet"))
     hive = ds.partitioning(pa.schema([(by, pa.string())]), flavor="hive")
     found = ds.dataset(lake, partitioning=hive).to_table().to_pylist()
@@ -152,14 +151,26 @@ async def test_a_folder_has_each_row_once_under_its_value(log: EventLog, tmp_pat
             assert there[by] == row["mark"]
         assert {key: there[key] for key in row if key != "mark"} == {key: row[key] for key in row if key != "mark"}
     if by == "mark":  # a mark that comes again is another phase
-        assert len(list((lake / "mark=day 1").iterdir())) == len(list((lake / "mark=day 1%232").iterdir())) == 1
+        assert len(list((lake / "mark=day%201").iterdir())) == len(list((lake / "mark=day%201%232").iterdir())) == 1
+
+
+async def test_a_folder_written_in_groups_has_every_row_of_many_parts(
+    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query, "BATCH", 1500)
+    monkeypatch.setattr(tables, "GROUP", 1500)
+    phases = 1100  # pyarrow refuses more than 1,024 at a time, unless it is told otherwise
+    marks = [NewEvent("mark", BEGAN + at, None, b"", meta={"name": f"{at}", "fields": {}}) for at in range(phases)]
+    await filled(log, [*marks, *(sent(BEGAN + phases + at) for at in range(2000))])
+    assert await write(log, "e1", tmp_path / "lake", by="mark") == phases + 2000
+    assert ds.dataset(tmp_path / "lake").count_rows() == phases + 2000
 
 
 async def test_duckdb_reads_a_folder_by_its_marks(log: EventLog, tmp_path: Path) -> None:
     import duckdb
 
     await phased(log)
-    await write_parts(log, "e1", tmp_path / "lake", "mark", messages=True)
+    await write(log, "e1", tmp_path / "lake", by="mark", messages=True)
     query = f"SELECT count(*) FROM read_parquet('{tmp_path}/lake/**/*.parquet', hive_partitioning = true)"
     with duckdb.connect() as connection:
         for mark in ("day 1", "day 1#2"):
@@ -175,14 +186,20 @@ async def test_nothing_is_left_of_an_export_that_fails(
     folder.mkdir()
     (folder / "x.parquet").write_text("before")
 
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+    written = 0
 
-    monkeypatch.setattr(parquet._Groups, "add", full)
-    for write_file in (write(log, "e1", folder / "x.parquet"), write_parts(log, "e1", folder / "lake", "hour")):
+    async def full(batches: Any) -> AsyncIterator[Any]:
+        nonlocal written
+        async for batch in batches:
+            yield pa.Table.from_batches([batch])
+            written += 1
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tables, "_tables", full)
+    for write_file in (write(log, "e1", folder / "x.parquet"), write(log, "e1", folder / "lake", by="hour")):
         with pytest.raises(StoreError, match="No space left"):
             await write_file
-    assert [path.name for path in folder.iterdir()] == ["x.parquet"]
+    assert written == 2 and [path.name for path in folder.iterdir()] == ["x.parquet"]
     assert (folder / "x.parquet").read_text() == "before"
 
 
@@ -190,7 +207,7 @@ async def test_a_folder_that_is_not_empty_is_not_replaced(log: EventLog, tmp_pat
     await phased(log)
     (tmp_path / "note.txt").touch()
     with pytest.raises(StoreError, match="not an empty folder"):
-        await write_parts(log, "e1", tmp_path, "hour")
+        await write(log, "e1", tmp_path, by="hour")
     assert [path.name for path in tmp_path.iterdir() if path.name == "note.txt"]
 
 
@@ -213,8 +230,8 @@ async def test_without_pyarrow_one_line_says_what_to_install(
     folder = tmp_path / "out"
     folder.mkdir()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    writes = (write(log, "e1", folder / "x.parquet"), csv_format.write(log, "e1", folder / "x.csv"))
-    for written in (*writes, write_parts(log, "e1", folder / "lake", "hour")):
+    writes = (write(log, "e1", folder / "x.parquet"), write(log, "e1", folder / "x.csv"))
+    for written in (*writes, write(log, "e1", folder / "lake", by="hour")):
         with pytest.raises(StoreError, match=r"^[^\n]*`pip install 'duckdb>=2' 'pyarrow>=21'`$"):
             await written
     assert not list(folder.iterdir())
@@ -226,13 +243,13 @@ async def test_files_to_share_follow_the_umask_and_what_exists_keeps_its_mode(lo
     before = os.umask(0o027)
     try:
         for mode in (0o640, 0o604):
-            await csv_format.write(log, "e1", file)
+            await write(log, "e1", file)
             write_lines(tmp_path / "e.jsonl", [b"{}"])
             assert {stat.S_IMODE(path.stat().st_mode) for path in (file, tmp_path / "e.jsonl")} == {mode}
             file.chmod(0o604)
             (tmp_path / "e.jsonl").chmod(0o604)
         lake.mkdir(0o700)
-        await write_parts(log, "e1", lake, "mark")
+        await write(log, "e1", lake, by="mark")
         assert stat.S_IMODE(lake.stat().st_mode) == 0o700
     finally:
         os.umask(before)
