@@ -73,6 +73,11 @@ def _question(name: str, what: str) -> Row:
     return Row(f"analysis-{name}", what, against, "analysis:Questions", 1.5, name, "s", at_most=True)
 
 
+def _first(name: str, what: str, target: float, unit: str, ceiling: float) -> Row:
+    against = "some columns of the log copied to Parquet by hand"
+    return Row(f"analysis-{name}", what, against, "analysis:First", target, name, unit, True, ceiling, 1)
+
+
 def _page(name: str, what: str, against: str, target: float, unit: str, ceiling: float) -> Row:
     what = f"a report of 225,671 messages in headless Chromium: {what}"
     return Row(f"page-{name}", what, against, "pages:Report", target, name, unit, True, ceiling, 3, "playwright")
@@ -327,6 +332,9 @@ ROWS = (
     _question("delays", "the percentiles of its delivery times by pair"),
     _question("replies", "the times from a message to its reply by pair"),
     _question("problems", "its messages that did not arrive, or not everywhere"),
+    _question("table", "all its events as a table of pyarrow"),
+    _first("first", "its messages by sender, without a projection", 10.0, "s", 10.0),
+    _first("disk", "the projection, for a message", 1.0, "bytes", 60.0),
     _memory("record", "peak memory while recording 10 million events", "Record"),
     _memory("replay", "peak memory while replaying 10 million events", "ReplayMemory"),
     _memory("export", "peak memory while exporting 10 million events", "Export"),

@@ -73,6 +73,7 @@ async def full(run: Run, row: Row) -> None:
             late = run.dice.random() < 0.5  # parts are made again, or the tail only
             at = START + run.dice.randrange(EVENTS * STEP) if late else START + (EVENTS + other.last_seq) * STEP
             await _said(log, other, run.dice.randint(1, PART), at)
+            before = {name for path in _folders(store) for name in os.listdir(path)}  # also parts that were replaced
             worker = await _asking(folder, store)
             with _limited(worker, run.dice.randint(16, _size(store) - 1)):
                 await worker.heard("refused", 2)
@@ -80,7 +81,7 @@ async def full(run: Run, row: Row) -> None:
             row.tried += 1
             _judge(row, worker)
             for path in _folders(store):
-                left = set(os.listdir(path)) - {MANIFEST, LOCK} - Manifest.read(path).files
+                left = set(os.listdir(path)) - {MANIFEST, LOCK} - Manifest.read(path).files - before
                 if left:
                     row.problem(f"left on the full disk: {sorted(left)}")
             await _answered(folder, store, row)
