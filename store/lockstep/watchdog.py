@@ -31,17 +31,21 @@ class Watchdog:
         self._answered = threading.Event()
 
     def __enter__(self) -> Watchdog:
-        loop, thread = asyncio.get_running_loop(), threading.get_ident()
-        threading.Thread(target=self._watch, args=(loop, thread), name="lockstep watchdog", daemon=True).start()
+        watched = asyncio.get_running_loop(), threading.get_ident()
+        self._thread = threading.Thread(target=self._watch, args=watched, name="lockstep watchdog", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._ended.set()
         self._answered.set()
+        self._thread.join()  # it ends at once, and reports nothing behind the end
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         while not self._ended.wait(self._seconds / 4):
             self._answered.clear()
+            if self._ended.is_set():  # meanwhile: it is not set again
+                return
             try:
                 loop.call_soon_threadsafe(self._answered.set)
             except RuntimeError:  # the loop is closed

@@ -40,7 +40,7 @@ from .schema import Row
 
 PAGE = 5000
 """Events that are read together."""
-PART = 100_000
+PART = 200_000
 """Events of a part, at most."""
 PART_BYTES = 128 * 1024 * 1024
 """Bytes of payload after which a part is written."""

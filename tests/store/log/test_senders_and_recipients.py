@@ -44,7 +44,8 @@ CHOSEN: list[tuple[dict[str, Any], list[int]]] = [
     ({"from_ids": 3, "agents": "7"}, [8]),
     ({"from_ids": [3, "3"], "to_ids": [7, "7"], "kinds": "sent"}, [1, 3, 8]),
     ({"from_ids": "nobody"}, []),
-    ({"from_ids": [None]}, []),
+    ({"from_ids": [None]}, [4]),
+    ({"to_ids": [None]}, [5]),
     ({"from_ids": []}, []),
 ]
 
