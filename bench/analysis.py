@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from messager_store import EventLog, Experiment
 from messager_store.db import derived_files
 from messager_store.log.selection import Selection
+from messager_store.projection.cache import size_of
 from messager_store.projection.pages import found_pages
 from messager_store.projection.query import Files, brought_up
 from messager_store.projection.selecting import Rows
@@ -133,7 +134,7 @@ class First:
             began = time.perf_counter()
             messages = sum(row.messages for row in await count(log, of, ("from",)))
             took = time.perf_counter() - began
-            size = sum(derived_files.size_of(folder) for folder in derived_files.folders(log.database, of.id))
+            size = sum(size_of(folder) for folder in derived_files.folders(log.database, of.id))
         return {"first": took, "disk": size / messages}
 
     def theirs(self) -> Values:

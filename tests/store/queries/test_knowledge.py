@@ -10,7 +10,9 @@ import pytest
 
 from messager_store import EventLog, Experiment, NewEvent, Selection, known_to
 from messager_store.log.event import Cursor
-from messager_store.view.columns import Names, chunks
+from messager_store.projection.query import projected
+from messager_store.view.columns import Names, chunk
+from messager_store.view.shown import Reader
 from tests.support import programs
 from tests.support.logs import filled, sent
 
@@ -73,8 +75,9 @@ async def test_without_receptions_all_that_could_have_informed_it_is_known(log: 
 
 async def test_the_page_says_the_same_of_every_sender(log: EventLog, tmp_path: Path) -> None:
     of = await group(log)
-    [chunk] = [chunk async for _, chunk in chunks(log, of, Selection(), Names(), rows=100)]
-    (tmp_path / "chunk").write_bytes(chunk)
+    async with projected(log, of) as here:
+        shown = await Reader(log, of, here, Selection()).page(100, 1 << 20)
+    (tmp_path / "chunk").write_bytes(chunk(shown, Names()).packed())
     command = [programs.node(), "--disable-warning=MODULE_TYPELESS_PACKAGE_JSON", str(READER), str(tmp_path / "chunk")]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True)
     by_page = dict(map(json.loads, done.stdout.splitlines()))
