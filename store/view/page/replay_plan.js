@@ -76,7 +76,7 @@ export function replayPlan(exp_id, post, how) {
 function described(plan) {
   const more = plan.channels_of - plan.channels.length;
   const found = [
-    h("p", {}, `This publishes ${plural(plan.messages, "message")} to `, h("strong", {}, label(plan.broker)), ` on ${plural(plan.channels_of, "channel")}:`),
+    h("p", {}, `This publishes ${plan.at_least ? "at least " : ""}${plural(plan.messages, "message")} to `, h("strong", {}, label(plan.broker)), ` on ${plural(plan.channels_of, "channel")}:`),
     h("ul", {}, ...plan.channels.map((/** @type {string} */ each) => h("li", {}, label(each, "mono"))), more > 0 ? h("li", {}, `and ${more} more`) : null),
   ];
   if (plan.original) {

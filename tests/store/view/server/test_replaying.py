@@ -371,6 +371,7 @@ async def test_a_plan_names_broker_and_channels_and_proposes_a_new_experiment(
             "to_exp": "e1-replay",
             "broker": redis.url,
             "messages": 4,
+            "at_least": False,
             "channels": ["exps:e1-replay:agents:0:chat", "exps:e1-replay:agents:1:chat"],
             "channels_of": 2,
             "original": 0,
