@@ -22,8 +22,8 @@ from ..experiments.records import Experiment
 from ..log.cursor import Point, resolve
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
-from ..log.event_lookup import events_at
 from ..log.selection import Selection
+from ..projection.event_lookup import events_at
 from ..projection.query import Progress, projected
 from ..projection.schema import id_columns
 from ..projection.selecting import Condition, add_place

@@ -12,6 +12,7 @@ import pytest
 
 from messager_store import EventLog
 from messager_store.experiments import registry
+from messager_store.queries import status as status_module
 from messager_store.queries.overview import listing, overview
 from messager_store.queries.status import status
 from messager_store.recording.closing import close
@@ -47,7 +48,8 @@ def rows_made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
                 made.append(row)
                 return original(row, *more)
 
-            patch.setattr(registry, name, counted)
+            for module in (registry, status_module):
+                patch.setattr(module, name, counted, raising=module is registry)
         yield made
 
 
