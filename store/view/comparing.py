@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import StoreError
@@ -15,11 +16,13 @@ from ..experiments.records import Experiment
 from ..formats.output_file import open_output
 from ..formats.sharing import Sharing
 from ..log.event_log import EventLog
+from ..log.names import agent_text
 from ..log.selection import Selection
 from ..matching.match import Match
 from ..queries.comparison.compare import compare
 from ..queries.comparison.result import Comparison, Counts
 from ..queries.comparison.rows import KINDS, AlignedRows
+from ..queries.comparison.run_summary import RunsSummary, summarise
 from ..queries.comparison.shared_paths import shared_paths
 from ..text import plural
 from .page import document, part
@@ -31,6 +34,8 @@ VALUES = 100
 """Values of a message that are listed."""
 LONGEST = 20_000
 """Characters of a listed value, and of its path."""
+PAIRS = 100
+"""Pairs of a summary."""
 _EXACT = Match(bytes_only=True)
 _COMPARED = ("sent", "received")
 """Kinds of events that are messages, if none are selected."""
@@ -50,8 +55,9 @@ async def comparison(
 
     `rows` has one number for each run of rows in `kind` (its position in `KINDS`) and `length`, and in `a` and `b` the
     number of its first message minus that behind the last one on its side; 0 if it has none there. `values` has the
-    values that differ in the first `EXAMINED` differences, by the cursor of the message of A. Raises `StoreError` for a
-    selection that cannot be compared, and for more than `MOST` messages on a side.
+    values that differ in the first `EXAMINED` differences, by the cursor of the message of A; `summary` the figures of
+    `summarise` if the runs share little. Raises `StoreError` for a selection that cannot be compared, and for more than
+    `MOST` messages on a side.
     """
     if selection.everything:  # before all of them are read
         for each, of in ((log, a), (log_b or log, b)):
@@ -63,6 +69,9 @@ async def comparison(
     _check(a, found.messages_a)
     _check(b, found.messages_b)
     shared = shared_paths(found.differences)
+    summary = None
+    if found.shares_little:
+        summary = _summary(await summarise(log, a, b, log_last=log_b, selection=selection, match=match))
     return {
         "a": found.a,
         "b": found.b,
@@ -77,6 +86,7 @@ async def comparison(
         "shared": None
         if shared is None
         else {"messages": shared.messages, "examined": shared.changed, "paths": list(shared.paths)},
+        "summary": summary,
         "kinds": list(_COMPARED) if selection.kinds is None else sorted(selection.kinds),
         "rows": _encoded(rows),
         "values": {
@@ -125,7 +135,8 @@ async def report_two(
         unnamed = {} if match is None else {"match": _rules(match, named=False)}
         if found["values"]:
             found["notes"].append("the values that differ are not listed: payloads were changed for this file")
-        found = found | names | unnamed | {"shared": None, "values": {}}  # paths and values are parts of payloads
+        # paths and values are parts of payloads, and a summary has names
+        found = found | names | unnamed | {"shared": None, "values": {}, "summary": None}
     title = " and ".join(run.title for run in made)
     elements = part("comparison", 0, packed(found)) + "".join(run.elements for run in made)
     html = document(f"{title} - messager", elements)
@@ -140,6 +151,25 @@ def _check(of: Experiment, messages: int) -> None:
             f"{of.exp_id} has more than {MOST:,} messages to show: use `messager report A B` and select some, for "
             "example with --since, --until, --channel or --agent"
         )
+
+
+def _summary(found: RunsSummary) -> dict[str, Any]:
+    """Return the figures of two runs, as far as the page shows them."""
+    return {
+        "runs": [asdict(run) for run in found.runs],
+        "pairs": [
+            {
+                "channel": pair.channel,
+                "from": agent_text(pair.from_id),
+                "to": agent_text(pair.to_id),
+                "messages": pair.messages,
+                "delays_s": pair.delays_s,
+            }
+            for pair in found.pairs[:PAIRS]
+        ],
+        "number": len(found.pairs),
+        "outside": found.outside,
+    }
 
 
 def _encoded(rows: AlignedRows) -> dict[str, list[int]]:

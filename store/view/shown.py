@@ -38,6 +38,7 @@ class Shown(NamedTuple):
     messages: Any
     """A `pyarrow.Table` with `COLUMNS`."""
     receptions: Any
+    """Also the one that represents a message whose sending was not recorded, if a Messager numbered it."""
     """A `pyarrow.Table`: `place` (row of the message), `recorder`, `ts`, `messager`, `arrival`; by place and time."""
 
     @property
@@ -162,7 +163,7 @@ class Reader:
 _RECEPTIONS = """
     SELECT s.place, r.recorder, r.ts, r.messager, r.arrival
     FROM shown s JOIN event r ON r.message_id = s.id
-    WHERE r.id <> s.id AND NOT r.is_copy AND r.ts BETWEEN $early AND $late
+    WHERE (r.id <> s.id OR r.arrival IS NOT NULL) AND NOT r.is_copy AND r.ts BETWEEN $early AND $late
     ORDER BY s.place, r.ts, r.id"""
 
 

@@ -15,6 +15,12 @@ from ..progress import Progress
 @click.command(epilog="Formats: " + "; ".join(f"{known.name}, {known.description}" for known in INPUT_FORMATS) + ".")
 @click.argument("file", type=PLACE)
 @click.option("--exp", required=True, metavar="ID", help="The exp_id of the new experiment.")
+@click.option(
+    "--split-by",
+    metavar="FIELD",
+    help="Make an experiment ID-VALUE for each value of channel[1] (a part of the channel, from 0), of a path into the "
+    "payload such as $.game, or of a column of CSV.",
+)
 @click.option("--name", metavar="TEXT", help="Its name, instead of the name in the file.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag, in addition to the tags in the file.")
 @click.option("--meta", multiple=True, metavar="K=V", help="Meta, in addition to the meta in the file.")
@@ -31,6 +37,7 @@ from ..progress import Progress
 async def command(
     file: str,
     exp: str,
+    split_by: str | None,
     name: str | None,
     tags: tuple[str, ...],
     meta: tuple[str, ...],
@@ -44,6 +51,9 @@ async def command(
     JSON Lines of `export` have one event per line: ts (integer, ns UTC), kind, channel, from_id, to_id, payload. The
     first line may be a header. Files of other programs are recognised by their suffix or their first bytes. What had to
     be assumed, and what was not imported, is printed and stored in the meta of the experiment.
+
+    A file that holds several runs becomes several experiments with --split-by. Events without a value, such as marks,
+    are left out and counted.
 
     If anything in FILE is wrong, nothing is imported.
     """
@@ -62,8 +72,12 @@ async def command(
                 tags=tags,
                 meta=meta_values(meta),
                 progress=progress,
+                by=split_by,
             )
-        count = sum(row.last_seq for row in await log.recorders(done.experiment))
-        note(f"imported {plural(count, 'event')} as {done.experiment.exp_id} into {log.location}")
+        count = sum([row.last_seq for of in done.experiments for row in await log.recorders(of)])
+        names = done.experiments[0].exp_id
+        if len(done.experiments) > 1:
+            names = f"{plural(len(done.experiments), 'experiment')} ({names}, ...)"
+        note(f"imported {plural(count, 'event')} as {names} into {log.location}")
     for line in done.notes:
         note(line)

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from messager import channels
+
 from ...text import length, plural
 from ..options import asynchronous, json_option, open_log, store_option
-from ..output import Column, facts, identifier, print_json, size, table, to_second
+from ..output import Column, facts, identifier, note, print_json, size, table, to_second
 
 RECORDERS = (
     Column("RECORDER", "recorder", identifier),
@@ -33,11 +35,16 @@ async def command(exp: str, store: str, as_json: bool) -> None:
     from ...queries.overview import overview
 
     async with open_log(store) as log:
-        data = await overview(log, await log.experiment(exp))
+        of = await log.experiment(exp)
+        data = await overview(log, of)
+        named = {each.exp_id for name in await log.channels(of) if (each := channels.parse(name)) is not None}
     if as_json:
         print_json(data)
-    else:
-        _show(data)
+        return
+    _show(data)
+    if len(named) > 1:
+        remedy = "if they are several runs, import the file with --split-by 'channel[1]'"
+        note(f"the channels are of {len(named):,} experiments (exps:ID:...): {remedy}")
 
 
 def _show(data: dict[str, Any]) -> None:

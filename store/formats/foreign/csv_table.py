@@ -52,6 +52,9 @@ class Source(InputFile):
         super().__init__(path)
         self.told = Told()
         self._channel = choices.channel
+        self._column = None if choices.column is None else choices.column.strip().lower()
+        self.value = ""
+        """The field of the last event in the column that was chosen."""
         self._clock = Clock(choices.timezone, self.told)
         self._characters = self._delimiters = 0
         """Of the lines of the row that is being read."""
@@ -68,6 +71,8 @@ class Source(InputFile):
                 continue
             if len(row) != len(header):
                 raise InvalidEntry(f"{len(row)} fields, but the header has {len(header)} columns")
+            if self._column is not None:
+                self.value = row[header.index(self._column)]
             entry = self._event({name: row[at] for name, at in places.items()})
             if entry is not None:
                 yield entry
@@ -89,7 +94,9 @@ class Source(InputFile):
             if self._channel is None:
                 raise InvalidEntry("no column channel. Name a channel for all messages with --channel")
             self.told.choose("channel", self._channel, "")
-        known = {name for names in COLUMNS.values() for name in names}
+        if self._column is not None and self._column not in header:
+            raise InvalidEntry(f"no column {self._column}; the columns are {', '.join(header):.200}")
+        known = {self._column, *(name for names in COLUMNS.values() for name in names)}
         if unknown := [name for name in header if name not in known]:
             self.told.left_out[f"columns {', '.join(unknown):.200}"] = len(unknown)
         return found

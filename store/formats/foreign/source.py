@@ -19,12 +19,10 @@ from messager import channels
 
 from ... import limits
 from ...errors import BadFile
-from ...experiments import lifecycle
-from ...experiments.records import Experiment
-from ...log.event import Fields, NewEvent
+from ...log.event import NewEvent
 from ...log.event_log import EventLog
 from ..fields import INT64, InvalidEntry, check_depth, check_meta, text
-from ..importing import BATCH_BYTES, BATCH_EVENTS, Imported, check_unused, importing
+from ..importing import Imported, Split, importing, left_out_notes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,8 @@ class Choices:
 
     timezone: tzinfo | None = None
     channel: str | None = None
+    column: str | None = None
+    """Column of CSV whose value a reader of the events needs."""
 
 
 class Told:
@@ -53,7 +53,7 @@ class Told:
 
     def notes(self) -> list[str]:
         """Return the facts that a user has not asked for, as lines."""
-        return [*self._assumed.values(), *(f"not imported: {what} ({n:,})" for what, n in self.left_out.items())]
+        return [*self._assumed.values(), *left_out_notes(self.left_out)]
 
 
 class Source(Protocol):
@@ -83,39 +83,37 @@ async def import_foreign(
     tags: tuple[str, ...] = (),
     meta: dict[str, Any] | None = None,
     progress: Callable[[int], None] | None = None,
+    split: Split | None = None,
 ) -> Imported:
-    """Import a file of another program as a new, closed experiment.
+    """Import a file of another program as a new, closed experiment, or with `split` as several.
 
-    The experiment is visible only when it is complete; if anything in the file is invalid, nothing is imported. Raise
+    They are visible only when all are complete; if anything in the file is invalid, nothing is imported. Raise
     `BadFile` with the number of the line, also for a file without messages, and `ExperimentExists`.
     """
-    await check_unused(log, exp_id)
     with source.opened():
-        async with importing(log, exp_id, name=name, tags=tags, meta=meta or {}) as of:
-            count = await _import_events(log, of, source, progress)
-            if not count:
+        async with importing(
+            log,
+            exp_id,
+            name=name,
+            tags=tags,
+            meta=meta or {},
+            split=split,
+            recorders=[{"format": source.format}],
+            progress=progress,
+        ) as made:
+            empty = True
+            for entry in source.events():
+                empty = False
+                if (part := await made.part_of(entry)) is not None:
+                    await made.add(part, 1, tuple(entry), len(entry.payload))
+            await made.flush()
+            if empty:
                 raise BadFile(source.path, None, f"it has no messages of the format {source.format}")
+            if not made.parts and split is not None:
+                raise BadFile(source.path, None, f"none of its events has {split.by}")
             facts = {"format": source.format, **source.told.chosen, "left_out": dict(source.told.left_out)}
-            facts |= source.provenance()
-            await lifecycle.set_meta(log.database, of, "imported", facts)
-    return Imported(await log.experiment(exp_id), tuple(source.told.notes()))
-
-
-async def _import_events(log: EventLog, of: Experiment, source: Source, progress: Callable[[int], None] | None) -> int:
-    writer = await log.register(of, role="import", meta={"format": source.format})
-    waiting: list[Fields] = []
-    count = held = 0
-    for count, entry in enumerate(source.events(), 1):
-        waiting.append(tuple(entry))
-        held += len(entry.payload)
-        if len(waiting) >= BATCH_EVENTS or held >= BATCH_BYTES:
-            await log.append(writer, waiting)
-            waiting, held = [], 0
-            if progress:
-                progress(count)
-    if waiting:
-        await log.append(writer, waiting)
-    return count
+            await made.note(facts | source.provenance())
+    return await made.imported(source.told.notes())
 
 
 def checked(entry: NewEvent) -> NewEvent:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .event_text import EventText, attributes_of, event_to_dict
-    from .reader import import_jsonl
-    from .reader import import_jsonl as read
+    from .reader import import_jsonl, read
     from .writer import export_jsonl
     from .writer import export_jsonl as write
 
@@ -33,7 +32,7 @@ _EXPORTS = {
     "event_to_dict": ("event_text", "event_to_dict"),
     "export_jsonl": ("writer", "export_jsonl"),
     "import_jsonl": ("reader", "import_jsonl"),
-    "read": ("reader", "import_jsonl"),
+    "read": ("reader", "read"),
     "write": ("writer", "export_jsonl"),
 }
 

@@ -19,7 +19,8 @@ from .dimensions import FIRST_NS, Dimension, Of
 
 Key = tuple[Any, ...]
 """The values of a group, one for each dimension: of agents and fields as JSON, of a phase its number."""
-_NOT_JSON = object()
+NOT_JSON = object()
+"""The field of a payload that is not JSON."""
 
 
 class Groups:
@@ -60,7 +61,7 @@ class Groups:
         for row in rows:
             events, size = row[-2:]
             cells = [cell(*row[place]) for place, cell in cells_of]
-            if self._reads_json and any(_NOT_JSON in cell for cell in cells):
+            if self._reads_json and any(NOT_JSON in cell for cell in cells):
                 self.skipped += events
                 continue
             self.messages += events
@@ -76,7 +77,7 @@ class Groups:
             case Of.CHANNEL:
                 return ["e.channel"], lambda channel: (channel,)
             case Of.PART:
-                return ["e.channel"], lambda channel: (_part(channel, dimension.part),)
+                return ["e.channel"], lambda channel: (channel_part(channel, dimension.part),)
             case Of.PAIR:
                 columns = ["e.from_id", "e.from_type", "e.to_id", "e.to_type"]
                 return columns, lambda a, a_type, b, b_type: (_pair(_agent(a, a_type), _agent(b, b_type)),)
@@ -96,7 +97,7 @@ class Groups:
                 return [_bucket(dimension.bucket_ns)], lambda start: (start,)
             case Of.FIELD:
                 path = compiled([dimension.steps])
-                return ["e.payload"], lambda payload: (_field(payload, path),)
+                return ["e.payload"], lambda payload: (payload_field(payload, path),)
 
 
 def _bucket(length: int) -> str:
@@ -124,17 +125,18 @@ def _pair(*agents: bytes | None) -> tuple[bytes | None, ...]:
     return tuple(sorted(agents, key=lambda agent: agent or b""))
 
 
-def _part(channel: str | None, number: int) -> str | None:
+def channel_part(channel: str | None, number: int) -> str | None:
     """Return a part of a channel; None if it has not so many."""
     parts = [] if channel is None else re.split("[:/]", channel)
     return parts[number] if -len(parts) <= number < len(parts) else None
 
 
-def _field(payload: bytes, path: PathState) -> Any:
+def payload_field(payload: bytes, path: PathState) -> Any:
+    """Return the first value at a path of a payload, as JSON, or `NOT_JSON`."""
     value = content.decoded(payload)
     if value is content.NOT_JSON:
-        return _NOT_JSON
+        return NOT_JSON
     try:
         return json.dumps(next(values_at(value, path), None), ensure_ascii=False, sort_keys=True)
     except RecursionError:
-        return _NOT_JSON
+        return NOT_JSON

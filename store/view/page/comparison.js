@@ -6,6 +6,7 @@ import { DifferenceStrip } from "./difference_strip.js";
 import { h, label, visible } from "./dom.js";
 import { rulesText } from "./match.js";
 import { KINDS } from "./messages.js";
+import { runSummary } from "./run_summary.js";
 import { State } from "./state.js";
 import { numberText, plural } from "./time.js";
 import { VirtualList } from "./virtual_list.js";
@@ -188,6 +189,7 @@ export function showComparison(found, sources, urls) {
       notCompared(),
       found.notes.length ? h("p", { class: "quiet notes" }, found.notes.map(visible).join("; ")) : null,
       sharedPaths(),
+      found.summary === null ? null : runSummary(found.summary),
       channelList(),
     ),
     h("main", { class: "comparison-body" }, h("div", { class: "run-heads" }, ...heads), h("div", { class: "comparison-list" }, list.element), strip.element),

@@ -6,6 +6,8 @@
  * of the message; else to the Messager.
  */
 
+import { KINDS } from "./messages.js";
+
 /** @typedef {import("./messages.js").Messages} Messages */
 
 const SEVERAL = -1;
@@ -36,12 +38,12 @@ export class Receivers {
 
   /** Take in messages that were added. */
   update() {
-    const { from, to, messager, recorder, length } = this.messages;
+    const { from, to, messager, recorder, kind, length } = this.messages;
     if (this._base !== this.messages.base || this._end > length) this._reset();
     for (let row = this._end; row < length; row += 1) {
       this._record(recorder[row], this.sender(row));
       if (to[row] > 0) for (const each of this.messages.receptions(row)) this._record(each.recorder, to[row]);
-      if (messager[row] === 0 || from[row] === 0) continue;
+      if (messager[row] === 0 || from[row] === 0 || KINDS[kind[row]] === "received") continue;
       const senders = this._senders.get(messager[row]);
       if (senders === undefined) this._senders.set(messager[row], new Set([from[row]]));
       else senders.add(from[row]);

@@ -179,11 +179,21 @@ export interface Comparison {
   notes: string[];
   /** Paths in which most of the examined changed messages differ only. */
   shared: { messages: number; examined: number; paths: string[] } | null;
+  /** Figures of both runs, if less than a tenth of the messages is equal. */
+  summary: RunsSummary | null;
   /** Kinds of the messages that were compared. */
   kinds: string[];
   rows: { kind: number[]; a: number[]; b: number[]; length: number[] };
   /** Values that differ in a changed message, by the cursor of its message in A; null if the payloads are not JSON. */
   values: Record<string, ValueDifference[] | null>;
+}
+
+/** Figures of A and B; `pairs` has the first of `number` pairs, those that differ most, and `outside` counts those that differ. */
+export interface RunsSummary {
+  runs: { messages: number; duration_s: number; channels: number; agents: number }[];
+  pairs: { channel: string; from: string | null; to: string | null; messages: number[]; delays_s: (number | null)[] }[];
+  number: number;
+  outside: number;
 }
 
 /** The path of a value that differs, and the value in A and in B as JSON; null for no value. */

@@ -108,6 +108,8 @@ class LiveRule:
             self._places[number] = entry.cursor
             self._messages.append((entry.ts, number))
             messages.append(entry)
+            if entry.kind == "received" and entry.arrival is not None:  # it represents its message
+                arrivals.append(Arrival(entry.cursor, entry))
         for number, message, is_copy in rule.deliveries:
             entry = self._undecided.pop(number)
             if message is not None and message in self._places and not is_copy:

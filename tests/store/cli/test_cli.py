@@ -42,6 +42,16 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_info_says_that_a_file_may_hold_several_runs(run: Run, tmp_path: Path) -> None:
+    lines = ({"ts": at, "channel": f"exps:{at % 2}:agents:{at}:chat"} for at in range(4))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run("import", "a.jsonl", "--exp", "all").returncode == 0
+    done = run("import", "a.jsonl", "--exp", "game", "--split-by", "channel[1]")
+    assert "imported 4 events as 2 experiments (game-0, ...)" in done.stderr
+    assert "of 2 experiments (exps:ID:...): if they are several runs, import" in run("info", "all").stderr
+    assert run("info", "game-1").stderr == ""
+
+
 def test_ls_lists_and_finds(imported: Run, tmp_path: Path) -> None:
     imported("import", "a.jsonl", "--exp", "other", "--tag", "t2")
     text = imported("ls")

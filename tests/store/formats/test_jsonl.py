@@ -18,7 +18,7 @@ from messager import channels
 from messager_store import EventLog, NewEvent
 from messager_store.errors import BadFile, ExperimentExists, StoreError
 from messager_store.experiments import lifecycle
-from messager_store.formats.importing import publish_import
+from messager_store.formats.importing import publish_imports
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
@@ -269,11 +269,11 @@ async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_
     assert of is not None
     writer = await log.register(of, role="import")
     await log.append(writer, [sent(1)])
-    await publish_import(log.database, of, "e1")
+    await publish_imports(log.database, {"e1": of})
     await remove(log, of)  # believes that it is still importing
     assert len([entry async for entry in log.read("e1")]) == 1
     with pytest.raises(StoreError, match="removed as unfinished"):
-        await publish_import(log.database, of, "e2")
+        await publish_imports(log.database, {"e2": of})
 
 
 async def test_a_recorder_number_out_of_all_proportion_is_refused(log: EventLog, tmp_path: Path) -> None:

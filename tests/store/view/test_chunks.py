@@ -75,10 +75,8 @@ async def test_the_page_reads_every_field_of_every_message_as_it_was_recorded(lo
 async def _expected(log: EventLog, of: Experiment, here: Projection) -> list[dict[str, Any]]:
     """Return the messages as the page should have them, of the events of the log."""
     deliveries: dict[int, list[Any]] = defaultdict(list)
-    columns = "message_id, recorder, ts"
-    for message, *reception in here.rows(
-        f"SELECT {columns} FROM event WHERE message_id <> id AND NOT is_copy ORDER BY ts, id"
-    ):
+    columns, its = "message_id, recorder, ts", "(message_id <> id OR arrival IS NOT NULL) AND NOT is_copy"
+    for message, *reception in here.rows(f"SELECT {columns} FROM event WHERE {its} ORDER BY ts, id"):
         deliveries[message].append(reception)
     ids = dict(here.rows("SELECT ts || ':' || recorder || ':' || seq, id FROM event"))
     pages = Reading(log, of, here, Selection(), Rows.SHOWN).events()

@@ -90,6 +90,22 @@ async def test_the_paths_are_named_in_which_changed_messages_differ_only(log: Ev
     assert without["equal"] and without["shared"] is None
 
 
+async def test_runs_that_share_little_have_the_figures_of_both(log: EventLog, tmp_path: Path) -> None:
+    def run(word: str, messages: int) -> list[NewEvent]:
+        return [one._replace(from_id=7) for one in said(" ".join(f"{word}{at}" for at in range(messages)))]
+
+    found = (await two(log, run("a", 10), run("b", 12)))["summary"]
+    assert [(one["messages"], one["agents"]) for one in found["runs"]] == [(10, 1), (12, 1)]
+    pair = {"channel": "exps:e:agents:1:chat", "from": "7", "to": None}
+    assert found["pairs"] == [pair | {"messages": (10, 12), "delays_s": (None, None)}]
+    assert (found["number"], found["outside"]) == (1, 1)
+    runs = await log.experiment("a"), await log.experiment("a")
+    assert (await comparison(log, *runs, Selection()))["summary"] is None
+    await report_two(log, "a", "b", tmp_path / "two.html", Selection(), shared=Sharing(pseudonymise=True))
+    [data] = parts((tmp_path / "two.html").read_text())["comparison", 0]
+    assert json.loads(zlib.decompress(data))["summary"] is None
+
+
 async def test_the_values_that_differ_are_in_the_result_as_they_were_recorded(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ async def test_axe_finds_nothing_serious_in_two_runs(
 
 async def test_no_text_of_two_runs_becomes_an_element(open_page: PageOpener, pairs: Pairs) -> None:
     page = await ready(await open_page((await pairs.file("hostile", "hostile-times")).as_uri()))
+    await expect(page.locator(".comparison-summary tbody tr").first).to_be_visible()
     await page.locator(".comparison-channels summary").click()
     assert await elements_from_texts(page) == []
     for _ in range(6):

@@ -171,11 +171,12 @@ async def test_only_the_receptions_that_are_messages_are_told_as_messages(log: E
     async with viewing(store) as client, client.events("/api/run/e1/follow") as stream:
         told = Told()
         await told.until(stream, 1)
-        await _writer(log, of, [sent(2, b"2", "c"), NewEvent("received", 3, "c", b"2"), sent(4, b"4", "c")])
-        await told.until(stream, 3)
-        assert told.texts == ["1", "2", "4"]
-        [(sending, recorder, _, delay, _)] = told.received
-        assert (sending, recorder, delay) == ("2:2:1", 2, 1)
+        numbered = NewEvent("received", 5, "d", b"5", arrival=1)
+        await _writer(log, of, [sent(2, b"2", "c"), NewEvent("received", 3, "c", b"2"), sent(4, b"4", "c"), numbered])
+        await told.until(stream, 4)
+        assert told.texts == ["1", "2", "4", "5"]
+        received = [(message, recorder, delay, arrival) for message, recorder, _, delay, arrival in told.received]
+        assert received == [("2:2:1", 2, 1, 0), ("5:2:4", 2, 0, 1)]
 
 
 async def test_a_reception_finds_a_sending_that_was_told_before(log: EventLog, store: str) -> None:
