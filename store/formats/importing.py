@@ -211,6 +211,7 @@ async def importing(
     progress: Callable[[int], None] | None = None,
 ) -> AsyncIterator[Import]:
     """Fill invisible experiments; publish them, closed, when the block ends, or discard all if the block raises."""
+    validation.checked_exp_id(exp_id)
     await sweep_unfinished(log)
     described = {"name": name, "tags": tags, "meta": meta, "parent": parent}
     made = Import(log, exp_id, split, recorders, progress, **described)

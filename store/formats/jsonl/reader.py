@@ -15,14 +15,23 @@ from ..importing import Import, Imported, Part, Split, importing
 from .parser import Parser
 
 
-async def import_jsonl(log: EventLog, path: str | os.PathLike[str], exp_id: str, **options: Any) -> Experiment:
+async def import_jsonl(
+    log: EventLog,
+    path: str | os.PathLike[str],
+    exp_id: str,
+    *,
+    name: str | None = None,
+    tags: tuple[str, ...] = (),
+    meta: dict[str, Any] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Experiment:
     """Import a file (`-` for standard input) as a new, closed experiment, and return it.
 
     The experiment is visible only when it is complete; if a line is invalid, nothing is imported. `name` replaces
     that of the header; `tags` and `meta` are added to those of the header. Raise `BadFile` with the number of the
-    line, and `ExperimentExists`. The options are those of `read`, except `split`.
+    line, and `ExperimentExists`.
     """
-    return (await read(log, path, exp_id, **options)).experiment
+    return (await read(log, path, exp_id, name=name, tags=tags, meta=meta, progress=progress)).experiment
 
 
 async def read(

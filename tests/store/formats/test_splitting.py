@@ -116,6 +116,8 @@ async def test_a_file_that_cannot_be_split_leaves_nothing(
     path = written(tmp_path, *LINES, *([line] if line else []))
     with pytest.raises(StoreError, match=reason):
         await import_file(log, path, "e", by=by)
+    with pytest.raises(StoreError, match="'@e' cannot be an exp_id"):
+        await import_file(log, path, "@e", by="channel[1]")
     assert await rows(log) == ["e-taken"]
 
 
