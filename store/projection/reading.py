@@ -210,7 +210,7 @@ class Reading:
                 found = table.num_rows
                 for batch in table.to_batches(BATCH):
                     yield batch
-            wide = 1 if found else 2 * wide
+            wide = 2 * wide if found < BATCH else 1
 
     def _register(self, name: str, ids: list[Any]) -> None:
         pa = pyarrow()

@@ -259,17 +259,18 @@ _NOT_ALL = """
 """Sendings that a listener did not receive, or received late, with their deliveries."""
 _TWICE = """
     WITH sent AS (SELECT e.id, e.ts, e.recorder, e.seq FROM event e WHERE {}),
+    heard AS MATERIALIZED (SELECT id FROM event WHERE kind = 'received' AND message_id = id),
     unsent AS MATERIALIZED (
-        SELECT u.id, u.ts, u.recorder, u.seq, u.messager, u.channel, u.payload
-        FROM event u SEMI JOIN event m ON m.id = u.message_id AND m.kind = 'received' AND m.message_id = m.id
-        WHERE u.kind = 'received'),
+        SELECT id, ts, recorder, seq, messager, channel, payload FROM event
+        WHERE kind = 'received' AND message_id IN (FROM heard)),
     again AS MATERIALIZED (
         SELECT id, ts, recorder, seq, messager, message_id AS original FROM event
         WHERE is_copy AND NOT coalesce(meta LIKE '%"retained":true%', false)
         UNION ALL
         SELECT u.id, u.ts, u.recorder, u.seq, u.messager, max_by(r.message_id, r.ts)
-        FROM unsent u JOIN event r ON r.channel = u.channel AND r.recorder = u.recorder AND r.payload = u.payload
-            AND r.messager IS NOT DISTINCT FROM u.messager AND r.ts <= u.ts AND u.ts - r.ts <= 60000000000
+        FROM unsent u JOIN (SELECT * FROM event WHERE channel IN (SELECT channel FROM unsent)) r
+            ON r.channel = u.channel AND r.recorder = u.recorder AND r.messager IS NOT DISTINCT FROM u.messager
+            AND r.payload = u.payload AND r.ts <= u.ts AND u.ts - r.ts <= 60000000000
             AND r.message_id <> r.id AND NOT r.is_copy
         SEMI JOIN sent s ON s.id = r.message_id
         GROUP BY ALL)
@@ -279,10 +280,10 @@ _TWICE = """
 """Sendings that a listener received more than once, with the other receptions: copies by patterns, and those of equal
 content that belong to no recorded sending, within a minute."""
 _OTHERS = """
-    SELECT count(*), (SELECT count(*) FROM event WHERE kind = 'sent' AND redacted)
-    FROM event r LEFT JOIN event m ON m.id = r.message_id
-    WHERE r.kind = 'received' AND NOT r.redacted AND NOT r.is_copy AND m.kind IS DISTINCT FROM 'sent'
-        AND r.channel IN (SELECT channel FROM event WHERE kind = 'sent')"""
+    WITH heard AS MATERIALIZED (SELECT id FROM event WHERE kind = 'received' AND message_id = id)
+    SELECT count(*), (SELECT count(*) FROM event WHERE kind = 'sent' AND redacted) FROM event
+    WHERE kind = 'received' AND NOT redacted AND NOT is_copy AND (message_id IS NULL OR message_id IN (FROM heard))
+        AND channel IN (SELECT channel FROM event WHERE kind = 'sent')"""
 
 
 def _copy(entry: Event, at: Cursor, number: int, listener: Listener | None) -> Problem:
