@@ -23,6 +23,8 @@ const WINDOW = 100_000;
 export const EXAMINED = 1_000_000;
 /** Messages in one answer. */
 const PAGE = 8_000;
+/** Messages in one answer when all are loaded: fewer answers are made faster. */
+const LARGE = 65_536;
 /** Messages in the first answer, which comes sooner. */
 const FIRST = 1_000;
 
@@ -77,7 +79,7 @@ export class ServedSource {
 
   /** @param {(done: number, total: number) => void} progress */
   async _loadAll(progress) {
-    const limit = String(PAGE * 2);
+    const limit = String(LARGE);
     let next = this._fetch({ limit });
     for (;;) {
       const { chunk, last } = await next;

@@ -50,7 +50,7 @@ from ...projection.query import Projection
 from ...projection.selecting import Rows, condition_of
 from ...queries.overview import listing
 from ...queries.problems import problems
-from ..columns import CHUNK_BYTES, ROWS, chunk
+from ..columns import CHUNK_BYTES, chunk
 from ..head import head, problems_of, verdict_of
 from ..page import MAIN, script
 from ..shown import Reader, Shown
@@ -66,6 +66,8 @@ TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 """The files of the page, by suffix."""
 PAGE = 2_000
 """Messages in an answer, unless another number is asked for."""
+MOST_MESSAGES = 65_536
+"""Messages in an answer, at most."""
 MOST_BUCKETS = 4_000
 
 logger = logging.getLogger("messager_store")
@@ -218,7 +220,7 @@ class _Runs:
             end = last if end is None else min(end, last)
         selection = await parameters.selection(given, run.log, run.of)
 
-        limit = parameters.number(given, "limit", PAGE, ROWS)
+        limit = parameters.number(given, "limit", PAGE, MOST_MESSAGES)
 
         async def asked(log: EventLog, of: Experiment, here: Projection) -> Shown:
             return await Reader(log, of, here, selection).page(
