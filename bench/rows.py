@@ -334,7 +334,7 @@ ROWS = (
     _question("problems", "its messages that did not arrive, or not everywhere"),
     _question("table", "all its events as a table of pyarrow"),
     _first("first", "its messages by sender, without a projection", 10.0, "s", 10.0),
-    _first("disk", "the projection, for a message", 1.0, "bytes", 60.0),
+    _first("disk", "the projection, for a message", 3.0, "bytes", 60.0),
     _memory("record", "peak memory while recording 10 million events", "Record"),
     _memory("replay", "peak memory while replaying 10 million events", "ReplayMemory"),
     _memory("export", "peak memory while exporting 10 million events", "Export"),
