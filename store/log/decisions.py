@@ -156,11 +156,11 @@ class Decisions:
         else:
             self._place = rows[-1][1], rows[-1][0]
             rule.reach(self._place[0])
-        for number in rule.heard:
+        heard = rule.take().heard
+        for number in heard:
             seq = number & SEQ_MASK
             self._chosen[self._ordinals[number >> SEQ_BITS]][seq >> 3] |= 1 << (seq & 7)
-        self._any = self._any or bool(rule.heard)
-        rule.messages, rule.heard, rule.deliveries = [], [], []
+        self._any = self._any or bool(heard)
 
 
 async def decisions(log: EventLog, of: Experiment, kinds: set[str] | None = None) -> Decisions:

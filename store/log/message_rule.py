@@ -52,6 +52,17 @@ class Delivery(NamedTuple):
     """True if the listener had received the message before, or the broker had kept it."""
 
 
+class DecidedEvents(NamedTuple):
+    """What a `MessageRule` has decided."""
+
+    messages: list[int]
+    """Events that are messages, in replay order."""
+    heard: list[int]
+    """Those of them that are receptions, in any order."""
+    deliveries: list[Delivery]
+    """Receptions that belong to a message, in any order."""
+
+
 class _Message:
     """A message that is known by its sending, by receptions, or by both."""
 
@@ -132,8 +143,8 @@ class _Channel:
 
 
 class MessageRule:
-    """Decides which events are messages. `messages`, `heard` and `deliveries` have the decisions, until the caller
-    takes them.
+    """Decides which events are messages. `messages`, `heard` and `deliveries` have the decisions, until `take` is
+    called.
 
     `retracted` are the sendings that another event retracts; `began` has, by recorder, the time (ns UTC) from which its
     listeners may have received messages; `copies_of` returns how many times a listener gets each message on a channel;
@@ -148,11 +159,8 @@ class MessageRule:
         early_ns: int = EARLY_NS,
     ) -> None:
         self.messages: list[int] = []
-        """Events that are messages, in replay order."""
         self.heard: list[int] = []
-        """Those of them that are receptions, in any order."""
         self.deliveries: list[Delivery] = []
-        """Receptions that belong to a message, in any order."""
         self.hurried = 0
         """Number of messages that were decided early, because too many were undecided."""
         self._retracted = retracted
@@ -229,9 +237,16 @@ class MessageRule:
         self._undecided.append((event_id, ts, message, channel))
         if len(self._undecided) > MOST_UNDECIDED:
             oldest, _, first, _ = self._undecided[0]
-            self.hurried += not first.final
-            self._finish(first, oldest)
+            if not first.final:
+                self.hurried += 1
+                self._finish(first, oldest)
             self._decide(ts)
+
+    def take(self) -> DecidedEvents:
+        """Return what was decided since the last call."""
+        decided = DecidedEvents(self.messages, self.heard, self.deliveries)
+        self.messages, self.heard, self.deliveries = [], [], []
+        return decided
 
     def gap(self, recorder: int, ts: int) -> None:
         """Note that the listeners of a recorder may have missed what was sent before."""

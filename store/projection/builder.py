@@ -65,7 +65,7 @@ class Builder:
 
     def add(self, page: Iterable[tuple[Any, ...]]) -> None:
         """Add events, rows as `Row` names them, in replay order."""
-        rule, held, retracted, label = self.rule, self._held, self._retracted, self._labels.last
+        held, retracted, label = self._held, self._retracted, self._labels.last
         feed = self._feed.add
         decided: list[Decided] = []
         for row in page:
@@ -79,8 +79,7 @@ class Builder:
             else:
                 decided.append((row, label, None, False))
             feed(number, ts, kind, channel, messager, payload, flags & REDACTED != 0, meta)
-        messages, rule.messages = rule.messages, []
-        deliveries, rule.deliveries = rule.deliveries, []
+        messages, _, deliveries = self.rule.take()
         decided += [(*held.pop(number), number, False) for number in messages]
         decided += [(*held.pop(number), message, is_copy) for number, message, is_copy in deliveries]
         decided.sort()

@@ -100,21 +100,20 @@ class LiveRule:
 
     def take(self) -> tuple[list[Event], list[Arrival]]:
         """Return the new messages in replay order, and the receptions that belong to a message, decided until now."""
-        rule = self._rule
-        rule.reach(self._last[0] + time.monotonic_ns() - self._last[1])
+        self._rule.reach(self._last[0] + time.monotonic_ns() - self._last[1])
+        decided = self._rule.take()
         (messages, arrivals), self._pending = self._pending, ([], [])
-        for number in rule.messages:
+        for number in decided.messages:
             entry = self._undecided.pop(number)
             self._places[number] = entry.cursor
             self._messages.append((entry.ts, number))
             messages.append(entry)
             if entry.kind == "received" and entry.arrival is not None:  # it represents its message
                 arrivals.append(Arrival(entry.cursor, entry))
-        for number, message, is_copy in rule.deliveries:
+        for number, message, is_copy in decided.deliveries:
             entry = self._undecided.pop(number)
             if message is not None and message in self._places and not is_copy:
                 arrivals.append(Arrival(self._places[message], entry))
-        rule.messages, rule.deliveries = [], []
         while self._messages and self._messages[0][0] < self._last[0] - 2 * WITHIN_NS:
             del self._places[self._messages.popleft()[1]]
         if messages:  # one that was committed late may be before the others
