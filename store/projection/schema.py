@@ -260,6 +260,22 @@ def text_of(entry: Event) -> str | None:
     return _text(KINDS.index(entry.kind) + 1, entry.flags, entry.meta, entry.payload)
 
 
+def name_columns(events: Sequence[Event]) -> dict[str, list[str | None]]:
+    """Return the columns of events that have names of channels, agents and Messagers."""
+    senders, recipients = (
+        [(None, None) if agent is None else id_columns(agent) for agent in agents]
+        for agents in ([entry.from_id for entry in events], [entry.to_id for entry in events])
+    )
+    return {
+        "channel": [None if entry.channel is None else name_text(entry.channel) for entry in events],
+        "from_id": [text for text, _ in senders],
+        "from_type": [kind for _, kind in senders],
+        "to_id": [text for text, _ in recipients],
+        "to_type": [kind for _, kind in recipients],
+        "messager": [None if entry.messager is None else name_text(entry.messager) for entry in events],
+    }
+
+
 def agent_of(text: str | None, kind: str | None) -> Any:
     """Return the id of an agent, given as `id_columns` returns it; None for none."""
     return text if text is None or kind == "string" else json.loads(text)

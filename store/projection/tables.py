@@ -15,7 +15,7 @@ from ..log.content import ContentFilter
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.mark_labels import MarkLabels
-from ..log.names import as_utf_8, name_text
+from ..log.names import as_utf_8
 from ..log.selection import Filters, Selection, selection_of
 from ..log.text import MAX_TEXT, storable
 from . import schema
@@ -106,20 +106,13 @@ async def _changed(log: EventLog, of: Experiment, batch: Any, change: Change, la
     cursors = [Cursor(*at) for at in zip(*(batch[name].to_pylist() for name in ("ts", "recorder", "seq")), strict=True)]
     known = await events_at(log.database, of, cursors)
     events = [change(known[at]) for at in cursors]
-    senders = [schema.id_columns(one.from_id) if one.from_id is not None else (None, None) for one in events]
-    recipients = [schema.id_columns(one.to_id) if one.to_id is not None else (None, None) for one in events]
     return _replaced(
         batch,
         {
-            "channel": [None if one.channel is None else name_text(one.channel) for one in events],
-            "from_id": [text for text, _ in senders],
-            "from_type": [kind for _, kind in senders],
-            "to_id": [text for text, _ in recipients],
-            "to_type": [kind for _, kind in recipients],
+            **schema.name_columns(events),
             "msg_id": [one.msg_id for one in events],
             "text": [schema.text_of(one) for one in events],
             "payload": [one.payload for one in events],
-            "messager": [one.messager for one in events],
             "meta": [None if one.meta is None else dump(one.meta) for one in events],
             "origin": [None if one.origin is None else f"{one.origin[0]}:{one.origin[1]}" for one in events],
             "mark": [None if label is None else labels.get(label) for label in batch["mark"].to_pylist()],

@@ -13,13 +13,12 @@ from ..log.cursor import clamped
 from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.message_rule import EARLY_NS, WITHIN_NS
-from ..log.names import name_text
 from ..log.selection import Selection
 from ..log.text import storable
 from ..projection.event_lookup import events_at
 from ..projection.query import Projection
 from ..projection.reading import Reading
-from ..projection.schema import id_columns, pyarrow, schema
+from ..projection.schema import name_columns, pyarrow, schema
 from ..projection.selecting import Rows
 
 Change = Callable[[Event], Event]
@@ -187,20 +186,14 @@ def fitting(sizes: Any, space: int) -> int:
 def table_of(events: Sequence[Event], text: Callable[[Event], str]) -> Any:
     """Return events as a `pyarrow.Table` with `COLUMNS`; their `id` is null."""
     pa = pyarrow()
-    senders, recipients = ([_id(getattr(entry, name)) for entry in events] for name in ("from_id", "to_id"))
     values: dict[str, list[Any]] = {
+        **name_columns(events),
         "id": [None] * len(events),
         "ts": [entry.ts for entry in events],
         "recorder": [entry.recorder for entry in events],
         "seq": [entry.seq for entry in events],
         "kind": [entry.kind for entry in events],
-        "channel": [None if entry.channel is None else name_text(entry.channel) for entry in events],
-        "from_id": [of for of, _ in senders],
-        "from_type": [kind for _, kind in senders],
-        "to_id": [of for of, _ in recipients],
-        "to_type": [kind for _, kind in recipients],
         "flags": [entry.flags for entry in events],
-        "messager": [None if entry.messager is None else name_text(entry.messager) for entry in events],
         "heard": [None if entry.kind == "received" else entry.arrival for entry in events],
         "cause": [None if entry.cause is None else f"{entry.cause[0]}:{entry.cause[1]}" for entry in events],
         "size": [len(entry.payload) for entry in events],
@@ -210,7 +203,3 @@ def table_of(events: Sequence[Event], text: Callable[[Event], str]) -> Any:
     kinds = {field.name: field.type for field in schema()}
     plain = {name: pa.string() if pa.types.is_dictionary(kinds[name]) else kinds[name] for name in COLUMNS}
     return pa.table({name: pa.array(values[name], plain[name]) for name in COLUMNS})
-
-
-def _id(agent: Any) -> tuple[str | None, str | None]:
-    return (None, None) if agent is None else id_columns(agent)
