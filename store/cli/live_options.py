@@ -127,6 +127,7 @@ def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:
         "weaker": "weaker: the recording does not tell what was heard, so the order of the replay was used",
         "observed": "observed on the wire: released in step, not gated",
         "timed out": "timed out: not in lockstep from there on",
+        "order of reception not known": "order of reception not known: a message differs, and does not tell its sender",
     }
     lines = [
         ("live agents", f"{verdict}: {plural(report.total('expected'), 'message')} expected, {counts or 'none said'}"),
@@ -147,7 +148,8 @@ def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:
 def _remark(part: PartReport) -> str:
     if not part.attached:
         return "nothing heard"
-    remarks = ("" if part.gated else "observed", "timed out" if part.timed_out else "")
+    order = "" if part.order_known else "order of reception not known"
+    remarks = ("" if part.gated else "observed", "timed out" if part.timed_out else "", order)
     return ", ".join(filter(None, remarks))
 
 

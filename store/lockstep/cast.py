@@ -5,7 +5,7 @@ A message belongs to the Messager that sent it. Senders are needed only to cast 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from messager import channels
 from ..errors import StoreError
 from ..log.event import Event
 from .recording import Recording, given_sender, is_subscription, key, retracted
-from .schedule import Key, Part, Reception, Saying
+from .schedule import Key, Part, Reception, Saying, Unreceived
 from .unrecorded import add_unrecorded
 
 Live = Iterable[Any] | int | str | None
@@ -143,21 +143,29 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
     for entry in recording.messages:
         if entry.kind == "sent":
             sent.setdefault(entry.channel, []).append(entry)
+    speakers = {key(entry): _speaker(entry) for entry in recording.events if entry.kind == "sent"}
     for messager, part in chosen.items():
         received = [one for one in by_messager[messager] if one.kind == "received" and one.arrival is not None]
         received.sort(key=lambda entry: entry.arrival or 0)
-        part.receptions = [
-            Reception(one.arrival or 0, wire(one.channel or ""), one.payload, key(one), sources.get(key(one)))
-            for one in received
-        ]
+        part.receptions = [_reception(one, wire, sources.get(key(one)), speakers) for one in received]
         known = {one.source for one in part.receptions}
-        part.not_received = [
-            (wire(entry.channel or ""), entry.payload)
+        part.unreceived = [
+            Unreceived(wire(entry.channel or ""), entry.payload, key(entry))
             for name in dict.fromkeys(one.channel for one in received)
             for entry in sent.get(name, ())
             if key(entry) not in known
         ]
         yield part
+
+
+def _reception(entry: Event, wire: Wire, source: Key | None, speakers: Mapping[Key, Any]) -> Reception:
+    speaker = entry.from_id if source is None else speakers[source]
+    return Reception(entry.arrival or 0, wire(entry.channel or ""), entry.payload, key(entry), source, speaker)
+
+
+def _speaker(entry: Event) -> Any:
+    """Return who sent a message: the agent, else its Messager."""
+    return entry.messager if entry.from_id is None else entry.from_id
 
 
 def _silent(
@@ -222,7 +230,7 @@ def weak_receptions(recording: Recording, wire: Wire, hears: Callable[[bytes], i
     for place, entry in enumerate(recording.messages, 1):
         channel = wire(entry.channel or "")
         for _ in range(hears(channel)):
-            found.append(Reception(place, channel, entry.payload, key(entry), key(entry)))
+            found.append(Reception(place, channel, entry.payload, key(entry), key(entry), _speaker(entry)))
     return found
 
 

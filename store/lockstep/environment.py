@@ -248,6 +248,7 @@ class Run:
             if name not in ("late", "early") or getattr(report, name)
         )
         pace = ", timed out" if report.timed_out else ""
+        pace += "" if report.order_known else ", order of reception not known"
         say(f"{report.label}: {plural(report.expected, 'message')} expected, {counts}{pace}")
         if unheard := sum(not gate.subscriptions.hears(one.channel) for one in gate.part.receptions):
             recorded = ", ".join(map(channels.decode, gate.part.covered)) or "nothing"

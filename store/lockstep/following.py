@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from messager.brokers.kind import BrokerKind
 from messager.hooks import LogHook
@@ -40,8 +40,14 @@ class Following(Protocol):
     def ready(self, message: Key) -> Awaitable[None] | None:
         """Return a wait until those are subscribed who received a message in the recording; None if they are."""
 
-    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
-        """Note that a sender has said this payload in the place of a recorded message."""
+    def sender_of(self, payload: bytes) -> Any:
+        """Return the sender that a payload names, by the rules of the recording; None if it names none."""
+
+    def claimed(self, saying: Saying, payload: bytes) -> None:
+        """Note that a live agent of this process is about to say this payload in the place of a recorded message."""
+
+    def spoke(self, part: Part, saying: Saying) -> None:
+        """Note that a sender has said a message in the place of a recorded one."""
 
     def progress(self) -> None:
         """Note that something has happened that others may wait for."""

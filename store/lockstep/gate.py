@@ -59,7 +59,7 @@ class ScheduleGate:
         self._boundary = 0  # sayings before this one do not limit what is fetched
         self._next = 0  # number of the first saying that is awaited and not settled
         self._handed = 0  # receptions before this one were delivered, or are lost
-        self.pairing = Pairing(replay.match, self._unheard, replay.may_differ, self._found)
+        self.pairing = Pairing(replay.match, replay.sender_of, self._unheard, replay.may_differ, self._found)
         """Arrivals and the receptions for which they stand."""
         self._unclaimed = Unclaimed(part.sayings)
         self._turns = Turns()
@@ -68,10 +68,9 @@ class ScheduleGate:
         self._silent: set[str] = set()  # senders in other processes that are not waited for
         self._unfetched = True  # False from a fetch until the next delivery
         self._deaf = False  # True from a saying that waited for a fetch in vain, until the next fetch
-        self._by_source: dict[Key, list[Reception]] | None = None  # made when it is needed
         self._marks = deque(part.marks)
         self.pairing.add(part.receptions)
-        self.pairing.add_not_received(part.not_received)
+        self.pairing.add_unreceived(part.unreceived)
         self._advance()
 
     # What arrives
@@ -139,6 +138,7 @@ class ScheduleGate:
         self._claimed[id(record)] = saying
         place = saying.event.recorder, saying.event.seq
         record.origin = self._replay.origin(place)
+        self._replay.claimed(saying, record.payload)
         try:
             if not self._has_turn(saying):
                 await self._turns.wait(saying.number)
@@ -162,7 +162,7 @@ class ScheduleGate:
         self.verdicts.said(saying, record)
         if saying.verdict is Verdict.MATCHED and self.part.exact and self._handed < saying.needs:
             self.verdicts.early(saying, record)
-        self._replay.spoke(self.part, saying, record.payload)
+        self._replay.spoke(self.part, saying)
         saying.settle(SayingState.DONE)
         self._advance()
 
@@ -232,12 +232,7 @@ class ScheduleGate:
 
     def never_said(self, source: Key) -> None:
         """Do not wait for a message that its sender did not say."""
-        if self._by_source is None:
-            self._by_source = {}
-            for reception in self.part.receptions:
-                if reception.source is not None:
-                    self._by_source.setdefault(reception.source, []).append(reception)
-        for reception in self._by_source.get(source, ()):
+        for reception in self.pairing.of_source(source):
             if reception.message is None and not reception.lost and not reception.handed:
                 self._give_up(reception)
                 self.wake()
@@ -296,7 +291,6 @@ class ScheduleGate:
         self.part.receptions = handed + rest
         self.part.number()
         self.pairing.add(added)
-        self._by_source = None
 
     def _limit(self) -> int:
         """Return the number of receptions before the next saying."""
@@ -330,6 +324,7 @@ class ScheduleGate:
                 self._deliver(reception)
             reception.handed = True  # also if it was lost: a later arrival is withheld
         self._handed = limit
+        self.report.order_known = self.pairing.order_known
         if self._turns.waiting:
             self._wake_turns()
         self._replay.progress()

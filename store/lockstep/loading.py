@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..log.event_log import EventLog
 from ..replay.plan import Plan
 from .cut import closed_cut
-from .recording import Recording, key
+from .recording import Recording, key, sender_rules
 
 
 async def load_recording(log: EventLog, plan: Plan) -> Recording:
@@ -21,7 +21,8 @@ async def load_recording(log: EventLog, plan: Plan) -> Recording:
         if entry.channel is None or chosen.takes_channel(entry.channel)
     ]
     messages = await plan.messages_among(events)
-    recording = Recording(of.exp_id, events, messages, {row.ordinal: row.uuid for row in plan.recorders}, log.location)
+    uuids = {row.ordinal: row.uuid for row in plan.recorders}
+    recording = Recording(of.exp_id, events, messages, uuids, log.location, sender_rules(plan.recorders))
     if span.end is not None:
         inside = closed_cut(recording, span.end).keys
         recording = recording.filtered(lambda entry: key(entry) in inside)

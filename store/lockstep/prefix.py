@@ -71,8 +71,6 @@ class PrefixGate(ScheduleGate):
     def __init__(self, messager: Gated, part: Part, verdicts: Verdicts, replay: Following) -> None:
         self._stopped: str | None = None
         self._held: list[asyncio.Future[None]] = []  # sendings that wait until the gate is open
-        self.on_claim: Callable[[Saying, bytes], None] = lambda saying, payload: None
-        """Called before a message is sent in the place of a recorded one."""
         super().__init__(messager, part, verdicts, replay)
         self._recorded = {one.origin for one in self.part.receptions}  # not those that only stand for a sending
         self.pairing.by_order = False  # surplus messages may be live already
@@ -151,13 +149,6 @@ class PrefixGate(ScheduleGate):
         self._turns.refuse(LockstepStopped(reason))
         self._refuse_held(LockstepStopped(reason))
 
-    def expect(self, source: Key, payload: bytes) -> None:
-        """Expect the receptions of a sending with this payload, which matches the recorded one."""
-        changed = [one for one in self.part.receptions if one.source == source and one.payload != payload]
-        for reception in changed:
-            reception.payload = payload
-        self.pairing.add(changed)
-
     def _origin_of(self, reception: Reception) -> tuple[str, int] | None:
         return super()._origin_of(reception) if reception.origin in self._recorded else None
 
@@ -187,8 +178,6 @@ class PrefixGate(ScheduleGate):
                 await waiting
         elif saying.verdict is Verdict.DIFFERENT:
             self.verdicts.said(saying, record)
-        else:
-            self.on_claim(saying, record.payload)
         self.check_stopped()
         return saying
 
@@ -268,6 +257,7 @@ class PrefixLockstep(Lockstep):
             [entry for entry in recording.events if key(entry) in cut],
             [entry for entry in recording.messages if key(entry) in played and key(entry) not in dropped],
             recording.uuids,
+            sender_rules=recording.sender_rules,
         )
         self.on_progress: Callable[[], None] = lambda: None
         """Called after each event that live agents repeat."""
@@ -294,8 +284,6 @@ class PrefixLockstep(Lockstep):
 
     def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
         gate = super().take(messager, parts)
-        assert isinstance(gate, PrefixGate)
-        gate.on_claim = self._claimed
         gate.pairing.by_order = self._by_order
         return gate
 
@@ -430,13 +418,6 @@ class PrefixLockstep(Lockstep):
     def crashed(self, part: Part, error: BaseException) -> None:
         if not isinstance(error, LockstepStopped):  # which the gates of a stopped prefix raise
             super().crashed(part, error)
-
-    def _claimed(self, saying: Saying, payload: bytes) -> None:
-        """Tell the gates that a message differs, by what `match` accepts, from the recorded one."""
-        if payload != saying.event.payload:
-            for gate in self.gates.values():
-                if isinstance(gate, PrefixGate):
-                    gate.expect(key(saying.event), payload)
 
     def _has_begun(self, part: Part) -> bool:
         """Return False for a part of another process of which nothing was seen yet."""

@@ -18,7 +18,7 @@ from ..log.selection import Selection
 from ..replay.guard import feedback
 from ..replay.plan import Plan, make_plan
 from .cut import Cut, closed_cut
-from .recording import Recording
+from .recording import Recording, sender_rules
 from .schedule import Key
 
 
@@ -60,7 +60,8 @@ async def load_prefix(
         )
     events = await plan.experiment_events()
     messages = await plan.messages_among([entry for entry in events if entry.cursor < end])
-    recording = Recording(of.exp_id, events, messages, {row.ordinal: row.uuid for row in plan.recorders})
+    uuids = {row.ordinal: row.uuid for row in plan.recorders}
+    recording = Recording(of.exp_id, events, messages, uuids, sender_rules=sender_rules(plan.recorders))
     cut = closed_cut(recording, end)
     redacted = [entry for entry in events if entry.flags & REDACTED and entry in cut]
     if redacted:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from messager.record import SUBSCRIBED
 
 from ..db.codes import FROM_DERIVED, KINDS, SEQ_BITS
 from ..errors import StoreError
+from ..experiments.records import RecorderRow
 from ..log.event import Event
 from ..log.message_rule import WITHIN_NS, MessageRule
 from ..log.rule_feed import RuleFeed
 from ..log.subscriptions import Subscriptions
+from ..recording.derived_ids import DEFAULT_SENDER
 from .doubled import doubled
 from .schedule import Key
 
@@ -39,6 +41,8 @@ class Recording:
     """UUID of each recorder, by ordinal."""
     store: str | None = None
     """Location of the store that it was read from."""
+    sender_rules: Sequence[str] = DEFAULT_SENDER
+    """Rules by which its recorders derived senders (see `messager_store.recording.derived_ids`)."""
 
     def __post_init__(self) -> None:
         """Leave out what a second recorder of the same Messager recorded as well."""
@@ -86,6 +90,7 @@ class Recording:
             [entry for entry in self.messages if takes(entry)],
             self.uuids,
             self.store,
+            self.sender_rules,
         )
 
     def check(self, hook: object) -> None:
@@ -203,6 +208,13 @@ def _next(events: list[Event], number: int) -> Iterator[int]:
             return
         if events[at].kind == "sent":
             yield at
+
+
+def sender_rules(recorders: Iterable[RecorderRow]) -> list[str]:
+    """Return the rules by which these recorders derived senders, without repetition."""
+    given = (row.meta.get("sender") for row in recorders)
+    rules = (rule for listed in given for rule in (listed if isinstance(listed, list) else DEFAULT_SENDER))
+    return list(dict.fromkeys(map(str, rules))) or list(DEFAULT_SENDER)
 
 
 def is_subscription(entry: Event) -> bool:

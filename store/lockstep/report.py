@@ -97,6 +97,9 @@ class PartReport:
     """Matched or different messages that were said before the agent had fetched what it had heard in the recording."""
     reopened: int = 0
     """Times that the live Messager was opened again after it was closed. What was published meanwhile is lost."""
+    order_known: bool = True
+    """False if it may have heard messages of several senders in another order than recorded: one differed from the
+    recording, and nothing tells whose it was."""
     timed_out: bool = False
     gated: bool = True
     """False for a program that was only observed on the wire."""
@@ -151,12 +154,15 @@ class CastReport:
 
     @property
     def pace(self) -> str:
-        """Return "lockstep", "timed out", "weaker" (no recorded schedule) or "observed" (programs without gates)."""
+        """Return "lockstep", or what prevents it: "timed out", "observed" (programs without gates), "weaker" (no
+        recorded schedule) or "order of reception not known"."""
         if self.timed_out:
             return "timed out"
         if any(not part.gated for part in self.parts):
             return "observed"
-        return "lockstep" if all(part.exact for part in self.parts) else "weaker"
+        if not all(part.exact for part in self.parts):
+            return "weaker"
+        return "lockstep" if all(part.order_known for part in self.parts) else "order of reception not known"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON data, with at most `KEPT` divergences."""

@@ -27,6 +27,7 @@ from messager.hooks import LogHook
 from ..errors import StoreError
 from ..log.event import Event
 from ..matching.match import Match
+from ..recording.derived_ids import DerivedIds
 from ..text import plural
 from .cast import Cast, Live, Wire, make_cast, weak_receptions
 from .ending import QUIET_S, until_quiet
@@ -106,6 +107,7 @@ class Lockstep:
         self.kind = kind
         self.wire = wire
         self.match = match or Match()
+        self._senders = DerivedIds(recording.sender_rules)
         self._on_timeout = on_timeout
         self._chances = chances
         self.continues = continues
@@ -436,13 +438,13 @@ class Lockstep:
     def may_differ(self, reception: Reception) -> bool:
         """Return whether another message than the recorded one may stand for a reception.
 
-        Recorded messages are published byte for byte. Those of live agents differ only once they are said, as far as
-        this process knows.
+        Recorded messages are published byte for byte, and those of live agents of this process are announced to its
+        gates (`claimed`).
         """
         if reception.source is None:
             return True
         found = self.cast.expected.get(reception.source)
-        return found is not None and (found[1].settled or found[0].key not in self.gates)
+        return found is not None and found[0].key not in self.gates
 
     def _miss(self, part: Part, saying: Saying) -> None:
         gate = self.gates.get(part.key)
@@ -486,12 +488,21 @@ class Lockstep:
     def progress(self) -> None:
         self.patience.progress()
 
-    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
-        """Note that a sender has said this payload in the place of a recorded message."""
+    def sender_of(self, payload: bytes) -> Any:
+        """Return the sender that a payload names, by the rules of the recording; None if it names none."""
+        return self._senders.from_message(payload, None, sender=True)[0]
+
+    def claimed(self, saying: Saying, payload: bytes) -> None:
+        """Note that a live agent of this process is about to say this payload in the place of a recorded message."""
+        if payload != (saying.event.payload if saying.payload is None else saying.payload):
+            saying.payload = payload
+            for gate in self.gates.values():
+                gate.pairing.expect(key(saying.event), payload)
+
+    def spoke(self, part: Part, saying: Saying) -> None:
+        """Note that a sender has said a message in the place of a recorded one."""
         if self._silent:
             self._silent.pop((part.key, repr(saying.event.from_id)), None)
-        if payload != saying.event.payload:
-            self._wake_gates()
 
     def _diverged_elsewhere(self, part: Part, divergence: Divergence) -> None:
         """Add to a divergence what was heard: a gate in another process hands over what was heard in the recording."""
@@ -504,13 +515,7 @@ class Lockstep:
 
     def _diverged(self, divergence: Any) -> None:
         self.report.add(divergence)
-        self._wake_gates()
         self.on_divergence()
-
-    def _wake_gates(self) -> None:
-        """Let all fetches look again: another message than the recorded one may stand for a reception now."""
-        for gate in self.gates.values():
-            gate.wake()
 
     def origin(self, place: Key) -> tuple[str, int] | None:
         if not self._origins:

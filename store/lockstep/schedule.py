@@ -60,6 +60,8 @@ class Saying:
     verdict: Verdict | None = None
     said: bool = False
     """True if the live agent has said a message in its place, also if that is still on its way."""
+    payload: bytes | None = None
+    """What a live agent of this process says in its place, if that differs from the recorded payload."""
     waiting: asyncio.Future[None] | None = None
     """Resolved when it is done or missing, for the one that releases recorded messages."""
 
@@ -94,8 +96,14 @@ class Reception:
     origin: Key
     source: Key | None = None
     """The sending that it belongs to; None if that was not recorded."""
+    speaker: Any = None
+    """Who sent it, as far as the recording tells: an agent, else a Messager."""
+    sender: Any = None
+    """The sender that its payload names, once an arrival differs (see `Pairing`)."""
     message: dict[str, Any] | None = None
     """The message that arrived in its place."""
+    came: int = 0
+    """Number of that message among the arrivals of the live Messager."""
     awaited: bool = False
     """True while a fetch waits for it."""
     handed: bool = False
@@ -103,6 +111,17 @@ class Reception:
     """True if it is not waited for: it did not come in time, was never said, or is `unheard`."""
     unheard: bool = False
     """True if the live Messager is not subscribed to its channel."""
+
+
+@dataclass(slots=True, eq=False)
+class Unreceived:
+    """One message on a channel of a recorded Messager that it did not receive."""
+
+    channel: bytes
+    payload: bytes
+    source: Key
+    sender: Any = None
+    """The sender that its payload names, once an arrival differs."""
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +141,8 @@ class Part:
     sayings: list[Saying] = field(default_factory=list)
     receptions: list[Reception] = field(default_factory=list)
     """By arrival. Without `exact` they depend on the subscriptions of the live Messager."""
-    not_received: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Channel and payload, in replay order, of messages on its channels that the recorded Messager did not receive."""
+    unreceived: list[Unreceived] = field(default_factory=list)
+    """Messages on its channels that the recorded Messager did not receive, in replay order."""
     marks: list[Event] = field(default_factory=list)
     joined: list[str] = field(default_factory=list)
     """Keys of other parts that were joined with this one."""

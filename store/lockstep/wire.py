@@ -12,7 +12,6 @@ from messager.brokers import Broker, PubSub
 from messager.record import MessageRecord
 
 from ..errors import ReplayFailed
-from ..recording.derived_ids import DerivedIds
 from .patience import Patience
 from .schedule import Part, Saying, SayingState, Verdict
 from .unclaimed import Unclaimed
@@ -33,7 +32,10 @@ class Observing(Protocol):
     def observed(self, part: Part) -> Verdicts:
         """Return the verdicts on a part that is observed."""
 
-    def spoke(self, part: Part, saying: Saying, payload: bytes) -> None:
+    def sender_of(self, payload: bytes) -> Any:
+        """Return the sender that a payload names; None if it names none."""
+
+    def spoke(self, part: Part, saying: Saying) -> None:
         """Note that a sender has spoken."""
 
     def unobserved(self, seconds: float) -> None:
@@ -58,7 +60,6 @@ class WireObserver:
         self._unclaimed: dict[str, Unclaimed] = {}  # by key of the part
         self._speakers: dict[bytes, list[tuple[Part, Any]]] = {}  # by channel, parts and senders that speak on it
         self._own: Counter[tuple[bytes, bytes]] = Counter()
-        self._derived_ids = DerivedIds()
         self._pubsub: PubSub | None = None
         self._task: asyncio.Task[None] | None = None
         for part in parts:
@@ -136,14 +137,14 @@ class WireObserver:
         verdicts.said(saying, record)
         saying.settle(SayingState.DONE)
         self._lockstep.patience.progress()
-        self._lockstep.spoke(part, saying, record.payload)
+        self._lockstep.spoke(part, saying)
 
     def _likeliest(self, found: list[tuple[Part, Saying]], payload: bytes) -> tuple[Part, Saying]:
         """Return what a message that matches nothing stands for: the next one of its sender, if the payload names that.
 
         One that is still awaited comes before one that was given up.
         """
-        sender, _ = self._derived_ids.from_message(payload, None, sender=True)
+        sender = self._lockstep.sender_of(payload)
         named = [one for one in found if sender is not None and str(one[1].event.from_id) == str(sender)]
         return min(named or found, key=lambda one: (one[1].settled, one[1].event.cursor))
 

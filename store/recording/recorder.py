@@ -85,6 +85,7 @@ class Recorder:
         self.accepted = 0
         """Number of events that were accepted and not dropped."""
         self._events = EventBuilder(sender, redact)
+        self._sender_rules = {} if tuple(sender) == DEFAULT_SENDER else {"sender": list(sender)}
         self._close_experiment = close_experiment
         uuid = new_uuid()
         path = spool_folder(log.database.dialect, spool) / f"{uuid}{ENDING}"
@@ -431,7 +432,7 @@ class Recorder:
 
     async def _note_circumstances(self) -> None:
         if not self._registration.facts:
-            self._registration.facts = await asyncio.to_thread(circumstances)
+            self._registration.facts = await asyncio.to_thread(circumstances) | self._sender_rules
             self._keep_registration()
 
     def _keep_registration(self) -> None:
