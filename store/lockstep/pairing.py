@@ -77,6 +77,7 @@ class Pairing:
         self._found = found
         self._by_payload: dict[tuple[bytes, bytes], deque[Reception]] = {}
         self._by_source: dict[Key, list[Reception | Unreceived]] = {}
+        self._expected: dict[Key, bytes] = {}  # payloads that are not the recorded ones, by source
         self._channels: dict[bytes, _Channel] = {}
         self._given_up: dict[tuple[bytes, bytes], deque[Reception]] = {}  # handed over without their messages
         self._begin = self._end = 0  # receptions of the part that were counted in `_absent`
@@ -88,9 +89,10 @@ class Pairing:
         early = sorted(one for on in self._channels.values() for arrivals in on.surplus.values() for one in arrivals)
         self._drop_surplus()
         for reception in receptions:
-            self._by_payload.setdefault((reception.channel, reception.payload), deque()).append(reception)
             if reception.source is not None:
                 self._by_source.setdefault(reception.source, []).append(reception)
+                reception.payload = self._expected.get(reception.source, reception.payload)
+            self._by_payload.setdefault((reception.channel, reception.payload), deque()).append(reception)
             on = self._on(reception.channel)
             on.receptions.append(reception)
             if on.by_sender is not None:
@@ -109,7 +111,8 @@ class Pairing:
         return [one for one in self._by_source.get(source, ()) if isinstance(one, Reception)]
 
     def expect(self, source: Key, payload: bytes) -> None:
-        """Expect a recorded message with this payload: it is about to be sent."""
+        """Expect a recorded message with this payload: it is about to be sent, or was sent already."""
+        self._expected[source] = payload
         for one in self._by_source.get(source, ()):
             if one.payload != payload:
                 one.payload = payload
@@ -300,7 +303,7 @@ class Pairing:
         return (one for one in merge(*groups, key=lambda one: one.arrival) if one.message is None and not one.handed)
 
     def _sender(self, on: _Channel, payload: bytes) -> Any:
-        """Return the sender that a payload names, if a recorded one of the channel names it too; else None."""
+        """Return the sender that a payload names, if a recorded one of the channel names it, too; else None."""
         sender = self._sender_of(payload)
         return sender if sender in self._named(on) else None
 
@@ -312,6 +315,7 @@ class Pairing:
                 self._add_sender(on.by_sender, reception)
             for message in on.unreceived:
                 message.sender = self._sender_of(message.payload)
+                on.by_sender.setdefault(message.sender, deque())
         return on.by_sender
 
     def _add_sender(self, named: dict[Any, deque[Reception]], reception: Reception) -> None:

@@ -147,6 +147,9 @@ class Lockstep:
         self.presence.forget(parts[1:])
         gate = self.GATE(messager, part, self._judged(part, gated=True), self)
         self.gates[part.key] = gate
+        for place, (_, saying) in self.cast.expected.items():
+            if saying.payload is not None:  # said before this Messager had a gate
+                gate.pairing.expect(place, saying.payload)
         self.presence.attached(part, gate.subscriptions.hears)
         self.patience.start()
         return gate

@@ -82,3 +82,24 @@ async def test_the_sender_of_its_first_message_resolves_it(recorded: Any, capsys
             await messager.send_message("out", f"of {agent}", agent)
     errors = capsys.readouterr().err
     assert "agent 1: 1 message expected, 1 matched" in errors and "agent 2: 1 message expected, 1 matched" in errors
+
+
+async def test_a_messager_hears_what_was_sent_before_it_had_its_part_also_if_that_differs(
+    recorded: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Scene()
+    for who in (1, 2):
+        made.subscribe(who, "c")
+    made.say(1, "c", {"id": 1})
+    made.fetch(1, 2)
+    made.say(2, "out", "x")
+    await recorded(made, patience=1)
+    broker = MemoryBroker()
+    async with Messager(broker, "e2") as one, Messager(broker, "e2") as two:
+        for messager in (one, two):
+            await messager.subscribe_and_start_listening(["c"])
+        await one.send_message("c", {"id": 9}, 1)
+        assert [message["data"] for message in await two.fetch_messages()] == [b'{"id": 9}']
+        await two.send_message("out", "x", 2)
+    errors = capsys.readouterr().err
+    assert "agent 2: 1 message expected, 1 matched" in errors

@@ -159,6 +159,15 @@ def test_the_order_is_not_known_if_what_differs_may_not_have_been_received() -> 
     assert received.complete(1) and not received.pairing.order_known
 
 
+def test_what_differs_stands_for_no_message_of_another_sender_also_if_its_own_were_not_received() -> None:
+    received = Received(said(1, "a"))
+    received.pairing.add_unreceived([Unreceived(b"c", said(2, "later"), (3, 1))])
+    received.arrive(said(2, "b"))
+    assert not received.complete(1)
+    received.arrive(said(1, "A"))
+    assert received.complete(1) and received.paired == [said(1, "A")] and received.pairing.order_known
+
+
 def test_a_message_that_is_expected_with_another_payload_stands_for_itself() -> None:
     received = Received(b"a", b"b", speakers=(1, 2))
     received.pairing.add_unreceived([Unreceived(b"c", b"before", (3, 1))])
