@@ -18,7 +18,7 @@ import asyncio
 import fnmatch
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from messager import channels
@@ -32,14 +32,14 @@ from ..experiments import lifecycle
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap
 from ..log.cursor import Point
-from ..log.event import Cursor, Event
+from ..log.event import Cursor
 from ..log.event_log import EventLog
 from ..log.lineage import COMPLETE, PREFIX, REPEATING, STOPPED, create_fork
 from ..matching.match import Match
-from ..replay.carriers import publish_as
-from ..replay.flow_control import FlowControl
-from ..replay.guard import Guard
+from ..replay.clock import ReplayClock
+from ..replay.pipeline import Pipeline
 from ..replay.report import ReplayReport
+from ..replay.settings import ReplaySettings
 from .announcing import Announcing
 from .cast import Live
 from .copier import Copier
@@ -241,7 +241,12 @@ class Fork:
             begun=source.begun,
             released_on=self._is_published,
         )
-        self._delivery_meta = source.plan.delivery_meta
+        self._plan = source.plan
+        self._pipeline = Pipeline(
+            *(self._broker, ReplayReport(self._into, None), ReplaySettings(), ReplayClock()),
+            unlimited=True,
+            remedy=REMEDY,
+        )
         report = self.report
         report.parent, report.cursor = source.parent.exp_id, str(source.cut.cursor)
         report.events, report.excluded, report.cast = len(source.cut.keys), source.cut.excluded, self.lockstep.report
@@ -302,13 +307,14 @@ class Fork:
 
     async def _repeat(self) -> None:
         """Publish the recorded messages between those of live agents, and copy what nobody repeats."""
-        lockstep, copier = self.lockstep, self._copier
-        lockstep.on_progress = self._advance
+        lockstep, copier, pipeline = self.lockstep, self._copier, self._pipeline
+        lockstep.on_progress, lockstep.on_release = self._advance, copier.release
+        lockstep.on_published = self._published
         self._advance()
-        flow = FlowControl(self._broker)
-        await flow.begin()
-        guard = Guard(self._broker, flow, ReplayReport(self._into, None), False, False, remedy=REMEDY)
-        guard.refuse_large(one for one in lockstep.recording.messages if key(one) not in lockstep.cast.expected)
+        await pipeline.flow.begin()
+        pipeline.guard.refuse_large(
+            one for one in lockstep.recording.messages if key(one) not in lockstep.cast.expected
+        )
         with Watchdog(self._patience):
             async with (
                 Announcing(
@@ -316,19 +322,14 @@ class Fork:
                     failed=lockstep.stop,
                     note=lockstep.report.notes.append,
                 ) as announcing,
-                lockstep.observer(self._broker) as observer,
-                aclosing(lockstep.releases()) as batches,
+                lockstep.observer(self._broker),
             ):
                 try:
                     if remote := [part for part in lockstep.cast.parts if part.key not in lockstep.gates]:
                         lockstep.stop_together(announcing)
                         await announcing.start(part.key for part in lockstep.cast.parts)
                         await lockstep.until_there(remote)
-                    async for batch in batches:
-                        copier.release(batch)
-                        observer.published([(self._map(entry.channel or ""), entry.payload) for entry in batch])
-                        await self._publish(batch, flow, guard)
-                        self._advance()
+                    await pipeline.run(lockstep, self._plan)
                 except BaseException as error:
                     self._end(error)  # while the others can be told
                     raise
@@ -381,22 +382,12 @@ class Fork:
                 found.update(map(key, part.marks))
         return found
 
-    async def _publish(self, batch: Sequence[Event], flow: FlowControl, guard: Guard) -> None:
-        wire = [(self._map(entry.channel or ""), entry.payload) for entry in batch]
-        begin = 0
-        while begin < len(wire):
-            end = flow.together(wire, begin)
-            part = wire[begin:end]
-            await flow.spend(part)
-            guard.refuse_copies(batch[begin:end], part)
-            how = [self._delivery_meta(entry) for entry in batch[begin:end]]
-            results = await publish_as(self._broker, batch[begin:end], part, how)
-            failed = next((result for result in results if isinstance(result, Exception)), None)
-            if failed is not None:
-                raise ReplayFailed(f"a recorded message could not be published: {failed}")
-            flow.spent(part, results)
-            self.report.published += len(part)
-            begin = end
+    def _published(self) -> None:
+        done = self._pipeline.report
+        self.report.published = done.published
+        if done.failures:
+            raise ReplayFailed(f"a recorded message could not be published: {done.failures[0].reason}")
+        self._advance()
 
     def _count(self) -> None:
         self.report.copied, self.report.repeated = self._copier.copied, len(self._origins.found)

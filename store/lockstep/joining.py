@@ -12,16 +12,13 @@ from .announcing import Announcing
 from .cast import make_cast
 from .run import Lockstep
 from .schedule import Part
-from .wire import WireObserver
 
 NAMED = 5
 """Maximum number of Messagers, or of channels, that a text names."""
 
 
 @asynccontextmanager
-async def joined(
-    lockstep: Lockstep, broker: Broker, exp_id: str, *, without_messager: bool
-) -> AsyncIterator[WireObserver]:
+async def joined(lockstep: Lockstep, broker: Broker, exp_id: str, *, without_messager: bool) -> AsyncIterator[None]:
     """Context in which live programs with this exp_id take the parts that no Messager of this process has.
 
     It begins when they have announced themselves, or patience ends; with `without_messager`, they are programs that do
@@ -33,7 +30,7 @@ async def joined(
         failed=lockstep.stop,
         note=lockstep.report.notes.append,
     )
-    async with announcing, lockstep.observer(broker) as observer:
+    async with announcing, lockstep.observer(broker):
         remote = [part for part in lockstep.cast.parts if part.key not in lockstep.gates]
         if remote:
             await announcing.start(part.key for part in lockstep.cast.parts)
@@ -44,7 +41,7 @@ async def joined(
                 if not lockstep.gates and not any(part.key in lockstep.presence.remote for part in remote):
                     why = _nobody_came(lockstep, exp_id, remote), announcing.refusals()
                     raise ReplayFailed(". ".join(filter(None, why)))
-        yield observer
+        yield
         if others := _others(lockstep):
             lockstep.report.notes.append(
                 f"live programs of {exp_id} play {others}, whose messages were published from the recording as well"

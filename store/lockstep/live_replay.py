@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
-from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -82,7 +80,7 @@ class LiveReplay(Replay):
             raise StoreError(
                 "live agents set the pace: leave out the speed, or limit the messages with a rate (--rate)"
             )
-        if self._loops != 1 or self._max_gap is not None:
+        if self.settings.loops != 1 or self.settings.max_gap is not None:
             raise StoreError("with live agents, a replay runs once, in lockstep: leave out loops and the maximum gap")
         if not self._selection.whole_channels:
             raise StoreError("a replay with live agents takes all messages of a channel: select by channels only")
@@ -93,8 +91,9 @@ class LiveReplay(Replay):
         self.report.requested_speed = None  # the pace is that of the live agents
         self.control.fixed_order = "its live agents follow the recorded order"
 
-    def _new_report(self, speed: float | None, dry_run: bool, rate: float | None) -> LiveReplayReport:
-        return LiveReplayReport("", speed, dry_run, rate)
+    def _new_report(self) -> LiveReplayReport:
+        given = self.settings
+        return LiveReplayReport("", given.requested_speed, given.dry_run, given.requested_rate)
 
     async def attach(self, messager: Messager, agents: Iterable[Any] | int | str | None = None) -> None:
         """Let a Messager of this process play these agents, which must be live. Call it before its first message.
@@ -123,7 +122,7 @@ class LiveReplay(Replay):
         if self._live is None:
             self._live = [agent for ids in agents for agent in (ids if isinstance(ids, tuple) else (ids,))]
         plan = await self._planned()
-        await self._guard.refuse_feedback(plan)
+        await self._pipeline.guard.refuse_feedback(plan)
         if not virtual_time:
             return await self._play(plan, agents, connected)
         events = self._schedule().recording.events
@@ -174,11 +173,8 @@ class LiveReplay(Replay):
     async def _publish_all(self, plan: Plan) -> None:
         """Publish the recorded messages between those of live agents."""
         lockstep = self._schedule()
-        self._started = time.monotonic_ns()
-        joining = joined(lockstep, self._broker, self._exp_id, without_messager=self._subscribers > 0)
+        without_messager = self.settings.wait_for_subscribers > 0
         with Watchdog(self._patience):
-            async with joining as observer, aclosing(lockstep.releases()) as batches:
-                async for batch in batches:
-                    observer.published([plan.message(entry) for entry in batch])
-                    await self._publish(plan, batch, [])
+            async with joined(lockstep, self._broker, self._exp_id, without_messager=without_messager):
+                await self._pipeline.run(lockstep, plan)
         self.report.loops = 1

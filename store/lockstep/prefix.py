@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from messager import channels
-from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
 from messager.errors import NotConnected
 from messager.gate import Gated
 from messager.record import MessageRecord
 
+from ..log.event import Event
 from ..matching.match import Match
+from ..replay.flow_control import Message
 from ..text import safe
 from .announcing import Announcing
 from .cast import Live, Wire
@@ -212,6 +213,7 @@ class PrefixLockstep(Lockstep):
     """
 
     GATE = PrefixGate
+    OBSERVER = PrefixObserver
 
     def __init__(
         self,
@@ -261,6 +263,10 @@ class PrefixLockstep(Lockstep):
         )
         self.on_progress: Callable[[], None] = lambda: None
         """Called after each event that live agents repeat."""
+        self.on_release: Callable[[list[Event]], None] = lambda batch: None
+        """Called before recorded messages are published."""
+        self.on_published: Callable[[], None] = lambda: None
+        """Called after recorded messages were published, or refused by the broker."""
         self.on_stop: Callable[[StopNotice], None] = lambda notice: None
         """Called once, with the reason, when the prefix stops."""
         self._moved = asyncio.Event()
@@ -294,11 +300,6 @@ class PrefixLockstep(Lockstep):
         for gate in self.gates.values():
             gate.pairing.by_order = self._by_order
 
-    def observer(self, broker: Broker) -> WireObserver:
-        return PrefixObserver(
-            self, broker, [part for part in self.cast.parts if part.key not in self.gates], self.match
-        )
-
     def stop_together(self, announcing: Announcing) -> None:
         """Stop with the live programs of other processes, and tell them why this one stops."""
         self.on_stop = lambda notice: announcing.stopped(notice.to_dict())
@@ -312,6 +313,13 @@ class PrefixLockstep(Lockstep):
             return
         part = next(one for one in self.cast.parts if one.label == divergence.part)
         self.observed(part).elsewhere(divergence)
+
+    def publishing(self, batch: list[Event], wire: list[Message]) -> None:
+        self.on_release(batch)
+        super().publishing(batch, wire)
+
+    def published(self, batch: list[Event], dues: list[int] | None) -> None:
+        self.on_published()
 
     async def until_there(self, parts: list[Part]) -> None:
         """Wait until the Messagers of these parts, in other processes, have announced themselves.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Literal
 
@@ -28,6 +29,8 @@ from ..errors import StoreError
 from ..log.event import Event
 from ..matching.match import Match
 from ..recording.derived_ids import DerivedIds
+from ..replay.flow_control import Message
+from ..replay.pipeline import Due
 from ..text import plural
 from .cast import Cast, Live, Wire, make_cast, weak_receptions
 from .ending import QUIET_S, until_quiet
@@ -73,6 +76,8 @@ class Lockstep:
 
     GATE = ScheduleGate
     """Class of the gates."""
+    OBSERVER = WireObserver
+    """Class of the observer of programs without a gate in this process."""
 
     def __init__(
         self,
@@ -124,6 +129,7 @@ class Lockstep:
         self._ended: set[str] = set()  # keys of parts whose agents have returned
         self._failure: Exception | None = None
         self._verdicts: dict[str, Verdicts] = {}  # by key of the part
+        self._observer: WireObserver | None = None
 
     # Live Messagers
 
@@ -157,7 +163,9 @@ class Lockstep:
     def observer(self, broker: Broker) -> WireObserver:
         """Return an observer of the live programs that have no Messager in this process."""
         self._begun = True
-        return WireObserver(self, broker, [part for part in self.cast.parts if part.key not in self.gates], self.match)
+        parts = [part for part in self.cast.parts if part.key not in self.gates]
+        self._observer = self.OBSERVER(self, broker, parts, self.match)
+        return self._observer
 
     def observed(self, part: Part) -> Verdicts:
         """Return the verdicts on a part that is played by a program without a gate in this process."""
@@ -210,6 +218,20 @@ class Lockstep:
         self.presence.close()
 
     # Recorded messages
+
+    async def batches(self) -> AsyncGenerator[Due, None]:
+        """Yield the recorded messages for a `Pipeline`, as `releases` does."""
+        async with aclosing(self.releases()) as batches:
+            async for batch in batches:
+                yield batch, []
+
+    def publishing(self, batch: list[Event], wire: list[Message]) -> None:
+        """Note messages that are about to be published."""
+        if self._observer is not None:
+            self._observer.published(wire)
+
+    def published(self, batch: list[Event], dues: list[int] | None) -> None:
+        """Do nothing."""
 
     async def releases(self) -> AsyncGenerator[list[Event], None]:
         """Yield the recorded messages when they are to be published, and wait for the live ones between them.

@@ -1,44 +1,39 @@
 """Replay: publish the messages of a stored experiment again, in replay order.
 
-The order of this module is the order of a replay: plan, refusals, subscribers, passes over the pages, due times,
-publishing, report. The messages are selected in `plan`, harmful replays are refused in `guard`, and all waits are in
-`waiting`.
+The order of this module is the order of a replay: plan, refusals, subscribers, publishing, report. The messages are
+selected in `plan`, yielded when they are due by `tape`, published by `pipeline`; harmful replays are refused in
+`guard`, and all waits are in `waiting`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing
-from typing import Literal, Unpack
+from collections.abc import Callable
+from typing import Unpack
 
-from messager.brokers import Broker, kind_of
+from messager.brokers import Broker, BrokerKind, kind_of
 from messager.errors import MessagerError
 
 from ..errors import ReplayFailed, ReplayRefused, StoreError
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap
-from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.messages import ON_THE_WIRE
 from ..log.selection import Filters, Selection, selection_of
-from .carriers import publish_as
-from .clock import Rate, ReplayClock, Timeline, checked_rate, checked_speed
-from .control import Control, Sought, Target
-from .coverage import Coverage
-from .flow_control import FlowControl, Message
-from .guard import Guard
-from .plan import Plan, make_plan, prefetched
+from .clock import ReplayClock
+from .control import Control
+from .pipeline import Pipeline
+from .plan import Plan, make_plan
 from .report import ReplayReport
+from .settings import ReplayOptions, ReplaySettings
 from .state import ReplayState
-from .waiting import Waits
-
-BATCH_MESSAGES = 500
-STATE_MESSAGES = 10  # of the state of a seek, published together
+from .tape import Tape
 
 Progress = Callable[[ReplayReport], None]
+
+
+class _Options(ReplayOptions, Filters, total=False):
+    """Settings and filters."""
 
 
 class Replay:
@@ -77,72 +72,54 @@ class Replay:
         exp_id: str | Experiment,
         broker: Broker,
         *,
-        speed: float | Literal["max"] = 1.0,
-        rate: float | None = None,
-        max_hold: float | None = None,
         selection: Selection | None = None,
-        mapping: Mapping[str, str] | None = None,
-        to_exp: str | None = None,
-        keep_names: bool = False,
-        max_gap: float | None = None,
-        loops: int = 1,
-        wait_for_subscribers: int = 0,
-        wait_timeout: float = 60.0,
-        dry_run: bool = False,
-        force: bool = False,
-        into_live: bool = False,
-        progress: Progress | None = None,
+        progress: Progress = lambda report: None,
         clock: ReplayClock | None = None,
-        **filters: Unpack[Filters],
+        **options: Unpack[_Options],
     ) -> None:
-        chosen = selection_of(selection, filters)
-        paced = checked_speed(speed)
-        most = None if rate is None else checked_rate(rate)
-        if max_hold is not None and not max_hold > 0:
-            raise StoreError(f"{max_hold!r} is not a time to hold back: give seconds, more than zero")
-        if max_gap is not None and not 0 <= max_gap < math.inf:
-            raise StoreError(f"{max_gap!r} is not a gap: give seconds, zero or more")
+        given = {name: value for name, value in options.items() if name in ReplayOptions.__annotations__}
+        filters = {name: value for name, value in options.items() if name not in given}
+        self.settings = ReplaySettings(**given)  # type: ignore[arg-type]
+        self._selection = selection_of(selection, filters)  # type: ignore[arg-type]
+        self._check(kind_of(broker.url))
+        self._log = log
+        self._experiment = exp_id
+        self._broker = broker
+        self._map = ChannelMap(self.settings.mapping, self.settings.to_exp)
+        self._plan: Plan | None = None
+        self.report = self._new_report()
+        """Result so far."""
+        self._pipeline = Pipeline(
+            broker, self.report, self.settings, clock or ReplayClock(self.settings.speed), progress
+        )
+
+    @property
+    def clock(self) -> ReplayClock:
+        """Clock of the replay; `control` pauses it, moves it and changes its speed while the replay runs."""
+        return self._pipeline.clock
+
+    @property
+    def control(self) -> Control:
+        """Pause, resume, step, next, seek and speed of the running replay."""
+        return self._pipeline.control
+
+    def _check(self, kind: BrokerKind) -> None:
+        chosen = self._selection
         if chosen.after is not None or chosen.limit is not None or chosen.last_per or chosen.context:
             raise StoreError(
                 "a replay publishes every message of its range: leave out after, limit, last_per and context"
             )
-        if loops < 0:
-            raise StoreError(f"{loops!r} is not a number of loops: give 1 or more, or 0 for no end")
-        if wait_for_subscribers and not kind_of(broker.url).reports_subscribers:
-            raise StoreError(
-                f"an {kind_of(broker.url).name} broker does not report its subscribers, so a replay cannot wait for "
-                "them: start the subscribers first, and replay without --wait-for-subscribers"
-            )
-        self._log = log
-        self._experiment = exp_id
-        self._broker = broker
-        self._selection = chosen
-        if self._selection.kinds and not self._selection.kinds <= ON_THE_WIRE:
+        if chosen.kinds and not chosen.kinds <= ON_THE_WIRE:
             raise StoreError("gaps and marks were never on the wire: they cannot be replayed")
-        self._map = ChannelMap(mapping, to_exp)
-        self._keep_names = keep_names
-        self._max_gap = None if max_gap is None else int(max_gap * 1e9)
-        self._loops = loops
-        self._subscribers, self._wait_timeout = wait_for_subscribers, wait_timeout
-        self._progress = progress or (lambda report: None)
-        self._plan: Plan | None = None
-        self.clock = clock or ReplayClock(speed)
-        """Clock of the replay; `control` pauses it, moves it and changes its speed while the replay runs."""
-        self.report = self._new_report(paced, dry_run, most)
-        """Result so far."""
-        limit = None if most is None else Rate(most, self.clock)
-        self._together = BATCH_MESSAGES if limit is None else min(BATCH_MESSAGES, limit.together)
-        self._flow = FlowControl(broker, max_hold=max_hold, holding=self._hold)
-        self._guard = Guard(broker, self._flow, self.report, force, into_live)
-        self.control = Control(self.clock, self.report, self._guard)
-        """Pause, resume, step, next, seek and speed of the running replay."""
-        self._waits = Waits(self.clock, limit, self._flow, self.control, self._enter)
-        self._coverage = Coverage()
-        self._first_ts: int | None = None
-        self._started = 0
+        if self.settings.wait_for_subscribers and not kind.reports_subscribers:
+            raise StoreError(
+                f"an {kind.name} broker does not report its subscribers, so a replay cannot wait for them: start the "
+                "subscribers first, and replay without --wait-for-subscribers"
+            )
 
-    def _new_report(self, speed: float | None, dry_run: bool, rate: float | None) -> ReplayReport:
-        return ReplayReport("", speed, dry_run, rate)
+    def _new_report(self) -> ReplayReport:
+        given = self.settings
+        return ReplayReport("", given.requested_speed, given.dry_run, given.requested_rate)
 
     async def run(self) -> ReplayReport:
         """Replay and return the report.
@@ -153,38 +130,39 @@ class Replay:
         """
         try:
             plan = await self._planned()
-            await self._guard.refuse_feedback(plan)
+            await self._pipeline.guard.refuse_feedback(plan)
             return await self._run(plan)
         finally:
             self.control.end()
 
     async def _run(self, plan: Plan) -> ReplayReport:
+        flow, guard, enter = self._pipeline.flow, self._pipeline.guard, self._pipeline.enter
         if self.report.dry_run:
             with contextlib.suppress(MessagerError):  # a dry run needs no broker, but applies its limits if reachable
-                await self._flow.begin()
-                await self._guard.refuse_oversized(plan)
-            self._enter(ReplayState.FINISHED)
+                await flow.begin()
+                await guard.refuse_oversized(plan)
+            enter(ReplayState.FINISHED)
             return self.report
         try:
             await self._broker.connect()
-            await self._flow.begin()
-            await self._guard.refuse_oversized(plan)
-            self._guard.refuse_unsafe()
+            await flow.begin()
+            await guard.refuse_oversized(plan)
+            guard.refuse_unsafe()
             await self._wait_for_subscribers(plan)
             self.clock.begin()
             self.control.begin(plan)
-            self._enter(ReplayState.PUBLISHING)
-            self._tell()
+            enter(ReplayState.PUBLISHING)
+            self._pipeline.tell()
             await self._publish_all(plan)
-            self._enter(ReplayState.FINISHED)
+            enter(ReplayState.FINISHED)
         except (MessagerError, ReplayRefused) as error:
             if isinstance(error, ReplayRefused) and not self.report.published:
                 raise
             raise ReplayFailed(f"{error}; {self.report.published} messages were published") from error
         finally:
             if self.report.state is not ReplayState.FINISHED:
-                self._enter(ReplayState.STOPPED)
-            self._tell()
+                enter(ReplayState.STOPPED)
+            self._pipeline.tell()
             self.control.end()
         return self.report
 
@@ -205,7 +183,7 @@ class Replay:
             self._selection,
             channel_map=self._map,
             broker_url=self._broker.url,
-            keep_names=self._keep_names,
+            keep_names=self.settings.keep_names,
         )
         report.internal = plan.internal
         if report.dry_run:
@@ -220,158 +198,23 @@ class Replay:
         return plan
 
     async def _wait_for_subscribers(self, plan: Plan) -> None:
-        if not self._subscribers or not (self.report.planned or self.report.at_least):
+        wanted = self.settings.wait_for_subscribers
+        if not wanted or not (self.report.planned or self.report.at_least):
             return
-        wanted, url = await plan.published_channels(), self._broker.url
+        names, url = await plan.published_channels(), self._broker.url
 
         async def count() -> int:
-            subscribed = await self._broker.subscriber_count(wanted)
+            subscribed = await self._broker.subscriber_count(names)
             if subscribed is None:
                 raise ReplayFailed(
-                    f"{url} does not report its subscribers{self._guard.refusal}: replay without waiting"
+                    f"{url} does not report its subscribers{self._pipeline.guard.refusal}: replay without waiting"
                 )
             return subscribed
 
-        await self._waits.for_subscribers(self._subscribers, self._wait_timeout, count, url)
+        await self._pipeline.waits.for_subscribers(wanted, self.settings.wait_timeout, count, url)
 
     async def _publish_all(self, plan: Plan) -> None:
         """Publish the messages of the plan in as many passes as `loops` says."""
-        while (self.report.planned or self.report.at_least) and (self._loops == 0 or self.report.loops < self._loops):
-            if self.report.loops:
-                await self._guard.refuse_feedback(plan)  # a recorder may have started during the last pass
-            await self._pass(plan)
-            self.report.loops += 1
-
-    async def _pass(self, plan: Plan) -> None:
-        """Publish every message of the plan once, unless `control` seeks: then continue from there."""
-        self._coverage, seeks, ended = Coverage(), self.report.seeks, False
-        while not ended:
-            target = self.control.take()
-            try:
-                with contextlib.suppress(Sought):
-                    await self._part(plan, target)
-                    self.control.check()
-                    ended = True
-            finally:
-                self.report.recorded_s += self.control.part_ns / 1e9
-            self._flow.release()
-            self._coverage.jump()
-        if self.report.at_least:  # the pass has come to every message, unless it sought
-            self._note(self._coverage.different if self.report.seeks == seeks else await plan.count(), plan)
-            self.report.at_least = False
-        if self.report.seeks > seeks:
-            self.report.passed_over += self.report.planned - self._coverage.different
-
-    async def _part(self, plan: Plan, target: Target | None) -> None:
-        """Publish the messages of the plan from its beginning, or from the point of a seek on."""
-        timeline = Timeline(self._max_gap)
-        start = None if target is None else await self._sought(plan, target, timeline)
-        async with aclosing(prefetched(plan.pages(start=start))) as pages:
-            async for page in pages:
-                if not timeline.begun:
-                    self._first_ts = page[0].ts
-                    self._move(page[0].ts, timeline)
-                self._started = self._started or time.monotonic_ns()
-                async for batch, dues in self._due_batches(page, timeline):
-                    await self._publish(plan, batch, dues)
-
-    async def _sought(self, plan: Plan, target: Target, timeline: Timeline) -> Cursor | None:
-        """Carry out a seek, up to setting the clock; return the point to read from."""
-        self.report.seeks += 1
-        await self._guard.refuse_feedback(plan)  # a recorder may have started
-        if target.cursor is None:
-            return None
-        if target.state:
-            messages = await plan.last_messages(target.cursor)
-            self.control.grant(len(messages))
-            for at in range(0, len(messages), STATE_MESSAGES):
-                await self._publish(plan, messages[at : at + STATE_MESSAGES], None)
-        earliest = plan.first_ts if self._first_ts is None else self._first_ts
-        self._move(max(target.cursor.ts, earliest), timeline)
-        return target.cursor
-
-    def _note(self, planned: int, plan: Plan) -> None:
-        self.report.planned, self.report.skipped = planned, plan.events - planned
-
-    def _move(self, ts: int, timeline: Timeline) -> None:
-        """Set the clock to the recorded time at which a part of a pass begins."""
-        self.control.moved(timeline.due(ts), timeline)
-        self._tell()
-
-    async def _due_batches(self, page: list[Event], timeline: Timeline) -> AsyncIterator[tuple[list[Event], list[int]]]:
-        """Yield messages that are due together, with their due times, when they are due; at full speed, all at once."""
-        batch: list[Event] = []
-        dues: list[int] = []
-        at = 0
-        while at < len(page):
-            paced = self.report.requested_speed is not None
-            if not paced and self._max_gap is None and not batch:
-                together = page[at : at + self._together]
-                timeline.due(together[-1].ts)
-                yield together, []
-                at += len(together)
-                continue
-            entry = page[at]
-            due = timeline.due(entry.ts)
-            early = paced and self.clock.overdue(due) < 0
-            if batch and (early or len(batch) >= self._together):
-                yield batch, dues
-                batch, dues = [], []
-            if early:
-                await self._waits.until_due(due)
-            batch.append(entry)
-            dues.append(due)
-            at += 1
-        if batch:
-            yield batch, dues
-
-    async def _publish(self, plan: Plan, batch: list[Event], dues: list[int] | None) -> None:
-        """Publish messages in parts that are permitted; `dues` is empty if they are due at once, None for a state."""
-        wire = [plan.message(entry) for entry in batch]
-        begin = 0
-        while begin < len(wire):
-            end = min(self._flow.together(wire, begin), begin + self._together)
-            end = begin + await self._waits.until_publishable(batch[begin:end], wire[begin:end], timed=dues is not None)
-            await self._publish_part(plan, batch[begin:end], wire[begin:end], dues and dues[begin:end])
-            begin = end
-
-    async def _publish_part(self, plan: Plan, batch: list[Event], wire: list[Message], dues: list[int] | None) -> None:
-        self._guard.refuse_unsafe(batch, wire)  # after the wait, which may have found more subscriptions of a client
-        report = self.report
-        if report.requested_speed is not None and not self.clock.paused:
-            for due in dues or ():
-                report.lag.add(self.clock.overdue(due))
-        results = await publish_as(self._broker, batch, wire, [plan.delivery_meta(entry) for entry in batch])
-        self._flow.spent(wire, results)
-        lost = report.count(batch, wire, results)
-        if lost is not None:
-            unknown = f"; the outcome of {report.unknown} is unknown" if report.unknown else ""
-            raise ReplayFailed(
-                f"{lost[1]}; {report.published} messages were published, up to {lost[0].cursor}{unknown}"
-            )
-        if dues is None:
-            report.state_messages += len(batch)
-            self.control.published(batch, None)
-        else:
-            report.repeated += self._coverage.add(batch)
-            if self._coverage.different > report.planned:
-                self._note(self._coverage.different, plan)
-            self.control.published(batch, dues[-1] if dues else batch[-1].ts)
-        self._tell()
-
-    def _enter(self, state: ReplayState) -> None:
-        self.report.state = state
-
-    def _hold(self) -> None:
-        """Tell about a slow subscriber. Raises `Sought`."""
-        self._tell()
-        self.control.check()
-
-    def _tell(self) -> None:
-        """Update the report and call `progress`."""
-        if self._started:
-            self.report.duration_s = (time.monotonic_ns() - self._started) / 1e9
-        self.report.held_back_s = self._flow.held_ns / 1e9
-        self.report.held_by, self.report.stalled_s = self._flow.held_by, self._flow.stalled_ns / 1e9
-        self.report.flow_control = self._flow.active
-        self._progress(self.report)
+        gap = self.settings.max_gap
+        tape = Tape(plan, self._pipeline, self.settings.loops, None if gap is None else int(gap * 1e9))
+        await self._pipeline.run(tape, plan)

@@ -7,8 +7,7 @@
 | a payload whose copies for one subscriber exceed that limit together          | `refuse_unsafe`      | `force`       |
 | no speed and no rate, at a broker that does not report what subscribers read  | `refuse_unsafe`      |               |
 
-A fork has no rate: its live agents set the pace. The conditions on payloads apply to it (`refuse_large`,
-`refuse_copies`).
+A fork has no rate, because its live agents set the pace (`unlimited`); the conditions on payloads apply to it.
 
 Invalid arguments are refused by `Replay` itself and by `plan.make_plan`.
 """
@@ -29,6 +28,8 @@ from .flow_control import FlowControl, Message
 from .plan import Plan
 from .report import ReplayReport
 
+REMEDY = "Leave it out with --exclude, --since and --until, or publish it with --force"
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -40,7 +41,9 @@ class Guard:
     """The requested speed and rate: without either, the replay is limited by flow control alone."""
     force: bool
     into_live: bool
-    remedy: str = "Leave it out with --exclude, --since and --until, or publish it with --force"
+    unlimited: bool = False
+    """True if live agents set the pace, so that neither a speed nor a rate is required."""
+    remedy: str = REMEDY
     """What to do about a payload."""
 
     @property
@@ -86,10 +89,6 @@ class Guard:
         """Refuse unlimited speed without flow control, and payloads whose copies for one subscriber are too large."""
         if self.report.requested_speed is None:
             self.refuse_unlimited()
-        self.refuse_copies(batch, wire)
-
-    def refuse_copies(self, batch: Sequence[Event], wire: Sequence[Message]) -> None:
-        """Refuse payloads whose copies for one subscriber are too large."""
         if self.force or not wire or (at := self.flow.cut_off(wire)) is None:
             return
         raise ReplayRefused(
@@ -100,7 +99,7 @@ class Guard:
 
     def refuse_unlimited(self) -> None:
         """Refuse unlimited speed without flow control and without a rate."""
-        if self.report.requested_rate is None and not self.flow.active:
+        if self.report.requested_rate is None and not self.flow.active and not self.unlimited:
             raise ReplayRefused(
                 f"{self.broker.url} does not report what its subscribers have not read yet{self.refusal}, so "
                 "full speed could disconnect them. Limit the messages per second with --rate"
