@@ -15,11 +15,21 @@ MessagerError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 
 class MessagerError(Exception):
-    """Root of the errors of this package. Each message says what to do."""
+    """Root of the errors of this package. Each message says what to do. Errors can be pickled, as Ray does."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), self.args, vars(self))
+
+
+def restored(kind: type[Exception], args: tuple[Any, ...], attributes: dict[str, Any]) -> Exception:
+    """Return an error as it was pickled. Its arguments are those of `Exception`, not those of its own `__init__`."""
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error
 
 
 class NotConnected(MessagerError):

@@ -45,12 +45,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from shlex import quote
+from typing import Any
+
+from messager.errors import restored
 
 
 class StoreError(Exception):
     """Base of all errors that this package raises deliberately."""
 
     exit_code = 2
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (type(self), self.args, vars(self))
 
 
 class StoreUnavailable(StoreError):

@@ -32,7 +32,7 @@ class Server:
 
     async def connect(self) -> AbstractConnection:
         connection = await open_connection(self._make(), self.url, self._timeout)
-        await check_authenticated(connection, self.url)
+        await check_authenticated(connection, self.url, self._timeout)
         return connection
 
     def check(self) -> None:
@@ -71,10 +71,10 @@ async def open_connection(connection: AbstractConnection, url: str, seconds: flo
     return connection
 
 
-async def check_authenticated(connection: AbstractConnection, url: str) -> None:
+async def check_authenticated(connection: AbstractConnection, url: str, seconds: float) -> None:
     """Send PING: Redis 7.0 accepts the handshake without authentication. Raises `BrokerUnavailable`."""
     try:
-        async with time_limit(TRY_TIMEOUT):
+        async with time_limit(seconds):
             await connection.send_command("PING")
             await connection.read_response()
     except ResponseError:
