@@ -22,6 +22,7 @@ from messager_store.lockstep.loading import load_recording
 from messager_store.lockstep.play import Agent, Agents, LiveAgents
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.channel_map import ChannelMap
 from messager_store.log.event import Event
 from messager_store.log.selection import Selection
@@ -257,7 +258,7 @@ class OneAmongMany:
 async def _play(recording: Recording, broker: Broker, agents: Agents, clock: Clock | None = None) -> None:
     """Play a recording with live agents; raises if they did not say what they said there."""
     wire: Callable[[str], bytes] = channels.encode
-    lockstep = Lockstep(recording, kind_of(broker.url), wire, live=list(agents))
+    lockstep = Lockstep(recording, kind_of(broker.url), wire, ToTheEnd(), live=list(agents))
     async with LiveAgents(lockstep, broker, "bench", agents, clock=clock):
         async for batch in lockstep.releases():
             await broker.publish([(wire(entry.channel or ""), entry.payload) for entry in batch])

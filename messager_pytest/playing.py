@@ -24,6 +24,7 @@ from messager_store.lockstep.report import CastReport, Divergence
 from messager_store.lockstep.run import LiveAgentFailed, Lockstep
 from messager_store.lockstep.schedule import Part, Verdict
 from messager_store.lockstep.schedule import Saying as Expected
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.matching.match import Match
 
 from .agent_state import AgentState, state_of_agent
@@ -171,7 +172,7 @@ async def play(
     recorders = {event.recorder for event in file.events}
     recording = Recording.of_events(exp_id, file.events, {recorder: str(recorder) for recorder in recorders})
     live = [one for agent in agents for one in (agent if isinstance(agent, tuple) else (agent,))]
-    lockstep = Lockstep(recording, kind, wire, live=live, match=match, patience=patience, origins=True)
+    lockstep = Lockstep(recording, kind, wire, ToTheEnd(origins=True), live=live, match=match, patience=patience)
     played = Played(lockstep.report)
     errors: list[BaseException] = []
 

@@ -39,11 +39,13 @@ from .cut import closed_cut
 from .divergence_text import short_lines
 from .gate import ScheduleGate
 from .loading import load_recording
-from .prefix import PrefixLockstep
+from .policy import Policy
+from .prefix import Prefix
 from .report import KEPT, first_of
 from .run import Lockstep
 from .schedule import Part
 from .settings import AGENTS, VARIABLE, Settings
+from .to_the_end import ToTheEnd
 
 _runs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Run]]] = WeakKeyDictionary()
 """Replays of this process, by event loop and exp_id of their Messagers."""
@@ -89,12 +91,12 @@ async def _load(messager: Gated) -> Run:
         recording = await load_recording(log, plan)
         cursor = await _fork_cursor(log, of, messager.exp_id)
     kind, wire = kind_of(messager.broker.url), plan.channel_map
-    cast: dict[str, Any] = {"live": settings.live, "match": settings.match, "patience": settings.patience}
     if cursor is None:
-        return Run(settings, Lockstep(recording, kind, wire, on_timeout=settings.on_timeout, **cast), messager)
-    prefix = PrefixLockstep(recording, closed_cut(recording, cursor).keys, kind, wire, **cast)
-    prefix.expect_others()
-    return Run(settings, prefix, messager)
+        policy: Policy = ToTheEnd(on_timeout=settings.on_timeout)
+    else:
+        policy = Prefix(closed_cut(recording, cursor).keys, others=True)
+    given: dict[str, Any] = {"live": settings.live, "match": settings.match, "patience": settings.patience}
+    return Run(settings, Lockstep(recording, kind, wire, policy, **given), messager)
 
 
 async def _fork_cursor(log: EventLog, of: Experiment, exp_id: str) -> Cursor | None:
@@ -141,9 +143,9 @@ class Run:
             failed=lambda error: say(str(error)),
             note=say,
         )
-        if isinstance(lockstep, PrefixLockstep):
-            lockstep.stop_together(self._announcing)
-        if settings.live == "all" and not isinstance(lockstep, PrefixLockstep):
+        if isinstance(lockstep.policy, Prefix):
+            lockstep.policy.stop_together(self._announcing)
+        if settings.live == "all" and not lockstep.policy.holds:
             self._say_recorded()
 
     def candidates(self, patterns: Sequence[str], sender: Any) -> list[Part]:
@@ -227,7 +229,7 @@ class Run:
 
     def _left(self) -> list[ScheduleGate]:
         """Return the gates of closed Messagers that have not said everything."""
-        return [gate for gate in self.lockstep.gates.values() if gate.closed and gate.next_saying is not None]
+        return [gate for gate in self.lockstep.gates.values() if gate.suspended and gate.next_saying is not None]
 
     def _say_recorded(self) -> None:
         """Say that nobody in the cast says some messages, and who publishes them."""

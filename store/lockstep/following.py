@@ -13,6 +13,7 @@ from .schedule import Key, Part, Reception, Saying
 
 if TYPE_CHECKING:
     from ..matching.match import Match
+    from .policy import Policy
 
 
 class Following(Protocol):
@@ -20,8 +21,7 @@ class Following(Protocol):
 
     kind: BrokerKind
     match: Match
-    continues: bool
-    """True if what is said after the last saying is not unexpected."""
+    policy: Policy
     admit: Callable[[Event | None], Awaitable[None]] | None
     """Awaited before each message, with the recorded one in whose place it is said: a pause of the replay."""
 

@@ -32,7 +32,7 @@ from ..experiments import lifecycle
 from ..experiments.records import Experiment
 from ..log.channel_map import ChannelMap
 from ..log.cursor import Point
-from ..log.event import Cursor
+from ..log.event import Cursor, Event
 from ..log.event_log import EventLog
 from ..log.lineage import COMPLETE, PREFIX, REPEATING, STOPPED, create_fork
 from ..matching.match import Match
@@ -45,12 +45,13 @@ from .cast import Live
 from .copier import Copier
 from .fork_report import ForkReport
 from .play import Agents, LiveAgents
-from .prefix import PrefixLockstep, ProgramsMissing
+from .policy import LockstepStopped
+from .prefix import Prefix, ProgramsMissing
 from .prefix_source import PrefixSource, load_prefix
 from .real_thread import RealThread
 from .recorder_thread import RecorderThread
 from .recording import key
-from .run import PATIENCE_S, LockstepStopped
+from .run import PATIENCE_S, Lockstep
 from .schedule import Key
 from .virtual_time import VirtualLoop
 from .watchdog import Watchdog
@@ -129,6 +130,7 @@ class Fork:
         self._recorder_options = dict(recorder or {})
         self._given_clock = clock
         self._told: Cursor | None = None
+        self._repeats = False  # True while the prefix is repeated
         self._stack = AsyncExitStack()
         self._thread: RealThread | None = None
         self._log: EventLog
@@ -138,7 +140,7 @@ class Fork:
         self.clock: Clock
         """Clock of the copies. Give it to the Messagers that `attach` gets, so that all times are of one clock."""
         self.report = ForkReport(into, parent, "")
-        self.lockstep: PrefixLockstep
+        self.lockstep: Lockstep
         self.experiment: Experiment
         """The fork."""
 
@@ -230,16 +232,15 @@ class Fork:
         source: PrefixSource = await self._in_store(
             load_prefix(log, self._parent, self._at, self._start, self._map, self._broker)
         )
-        self.lockstep = PrefixLockstep(
+        self._prefix = Prefix(source.cut.keys, begun=source.begun, released_on=self._is_published, repeating=self)
+        self.lockstep = Lockstep(
             source.recording,
-            source.cut.keys,
             kind_of(self._broker.url),
             self._map,
+            self._prefix,
             live=self._live,
             match=self._match,
             patience=self._patience,
-            begun=source.begun,
-            released_on=self._is_published,
         )
         self._plan = source.plan
         self._pipeline = Pipeline(
@@ -293,9 +294,9 @@ class Fork:
         self._recorder = recorder
         self._copier = Copier(
             self.lockstep.recording,
-            self.lockstep.repeats,
+            self._prefix.repeats,
             frozenset(part.key for part in self.lockstep.cast.parts),
-            self.lockstep.is_settled,
+            self._prefix.is_settled,
             lambda channel: channels.decode(self._map(channel)),
             recorder,
             self.clock,
@@ -308,9 +309,8 @@ class Fork:
     async def _repeat(self) -> None:
         """Publish the recorded messages between those of live agents, and copy what nobody repeats."""
         lockstep, copier, pipeline = self.lockstep, self._copier, self._pipeline
-        lockstep.on_progress, lockstep.on_release = self._advance, copier.release
-        lockstep.on_published = self._published
-        self._advance()
+        self._repeats = True
+        self.progress()
         await pipeline.flow.begin()
         pipeline.guard.refuse_large(
             one for one in lockstep.recording.messages if key(one) not in lockstep.cast.expected
@@ -326,14 +326,14 @@ class Fork:
             ):
                 try:
                     if remote := [part for part in lockstep.cast.parts if part.key not in lockstep.gates]:
-                        lockstep.stop_together(announcing)
+                        self._prefix.stop_together(announcing)
                         await announcing.start(part.key for part in lockstep.cast.parts)
-                        await lockstep.until_there(remote)
+                        await self._prefix.until_there(remote)
                     await pipeline.run(lockstep, self._plan)
                 except BaseException as error:
                     self._end(error)  # while the others can be told
                     raise
-        lockstep.on_progress = lambda: None
+        self._repeats = False
         uuids = {uuid: ordinal for ordinal, uuid in lockstep.recording.uuids.items()}
         repeated = [(uuids[uuid], seq) for uuid, seq in self._origins.found if uuid in uuids]
         self.report.left_out = copier.finish([*repeated, *self._of_others()])
@@ -364,8 +364,10 @@ class Fork:
         rows = [row for row in await self._log.recorders(self.experiment) if row.ordinal in free - repeating]
         return list(dict.fromkeys(f"pid {row.pid} on {row.host}" for row in rows))
 
-    def _advance(self) -> None:
+    def progress(self) -> None:
         """Copy what can be copied now, and tell how far the prefix is done."""
+        if not self._repeats:
+            return
         self._copier.advance()
         cursor = self._copier.cursor
         if cursor is not None and cursor != self._told:
@@ -382,12 +384,17 @@ class Fork:
                 found.update(map(key, part.marks))
         return found
 
-    def _published(self) -> None:
+    def releasing(self, batch: list[Event]) -> None:
+        """Copy recorded messages that are about to be published."""
+        self._copier.release(batch)
+
+    def released(self) -> None:
+        """Count recorded messages that were published. Raises `ReplayFailed` if the broker refused one."""
         done = self._pipeline.report
         self.report.published = done.published
         if done.failures:
             raise ReplayFailed(f"a recorded message could not be published: {done.failures[0].reason}")
-        self._advance()
+        self.progress()
 
     def _count(self) -> None:
         self.report.copied, self.report.repeated = self._copier.copied, len(self._origins.found)

@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from operator import attrgetter
 from typing import Any
 
 from messager import channels
+from messager.errors import NotConnected
 from messager.gate import Gated
 from messager.hooks import LogHook
 from messager.record import MessageRecord
@@ -26,6 +28,7 @@ from ..errors import JudgeFailed
 from .announcing import is_announcement
 from .following import Following
 from .pairing import Pairing
+from .policy import LockstepStopped
 from .schedule import Key, Part, Reception, Saying, SayingState, Verdict
 from .subscriptions import Subscriptions
 from .turns import Turns
@@ -35,6 +38,28 @@ from .verdicts import Verdicts
 _MESSAGE = attrgetter("message")
 
 
+class GateState(Enum):
+    """State of a gate.
+
+        FOLLOWING <──> UNBOUND     a sending waited for a fetch in vain ──> the next fetch
+          │   ^  │
+          v   │  └──> STOPPED      the fork stops, in every process
+        SUSPENDED                  closed ──> opened again
+          │ (all said)
+          v
+        OPEN <──> IDLE             a fetch that found nothing ──> the next delivery
+
+    The last recorded message leads from each state of the first two rows to OPEN.
+    """
+
+    FOLLOWING = "follows the schedule"
+    UNBOUND = "follows the schedule, but sendings wait for no fetch"
+    SUSPENDED = "its Messager is closed"
+    OPEN = "everything is delivered when it arrives"
+    IDLE = "open, and the agent has fetched in vain"
+    STOPPED = "nothing is sent or delivered any more"
+
+
 class ScheduleGate:
     """Gate of one live Messager (see `messager.gate.Gate`)."""
 
@@ -42,18 +67,14 @@ class ScheduleGate:
         self.part = part
         self.verdicts = verdicts
         self.report = verdicts.report
-        self.open = False
-        """True after the last saying: everything is delivered when it arrives."""
-        self.idle = False
-        """True after a fetch that found nothing since everything is delivered when it arrives."""
-        self.closed = False
-        """True while the Messager is closed: the schedule stands at its place."""
+        self.state = GateState.FOLLOWING
         self.subscriptions = Subscriptions(replay.kind, part.covered)
         """Subscriptions of the live Messager."""
         self.subscribe: Callable[[], Awaitable[None]] | None = None
         """Called if the agent fetches before it has subscribed."""
         self._messager = messager
         self._replay = replay
+        self._policy = replay.policy
         self._match = replay.match
         self._furthest = -1  # highest number of a saying that was claimed
         self._boundary = 0  # sayings before this one do not limit what is fetched
@@ -61,17 +82,34 @@ class ScheduleGate:
         self._handed = 0  # receptions before this one were delivered, or are lost
         self.pairing = Pairing(replay.match, replay.sender_of, self._unheard, replay.may_differ, self._found)
         """Arrivals and the receptions for which they stand."""
+        self.pairing.by_order = self._policy.by_order
         self._unclaimed = Unclaimed(part.sayings)
         self._turns = Turns()
         self._fetches: list[asyncio.Future[None]] = []
         self._claimed: dict[int, Saying] = {}  # by id of the record
         self._silent: set[str] = set()  # senders in other processes that are not waited for
+        self._held: list[asyncio.Future[None]] = []  # sendings that wait until the gate is open
         self._unfetched = True  # False from a fetch until the next delivery
-        self._deaf = False  # True from a saying that waited for a fetch in vain, until the next fetch
+        self._stop_reason = ""
         self._marks = deque(part.marks)
         self.pairing.add(part.receptions)
         self.pairing.add_unreceived(part.unreceived)
         self._advance()
+
+    @property
+    def open(self) -> bool:
+        """True after the last saying: everything is delivered when it arrives."""
+        return self.state in (GateState.OPEN, GateState.IDLE)
+
+    @property
+    def idle(self) -> bool:
+        """True after a fetch that found nothing since the gate is open."""
+        return self.state is GateState.IDLE
+
+    @property
+    def suspended(self) -> bool:
+        """True while the Messager is closed before its last message: the schedule stands at its place."""
+        return self.state is GateState.SUSPENDED
 
     # What arrives
 
@@ -89,14 +127,13 @@ class ScheduleGate:
                 self.report.unsubscribed -= 1
         self.pairing.recount(self.part.receptions)
         self._replay.subscribed(self.part)
-        self._replay.progress()
+        self._advance()
 
     def arrived(self, message: dict[str, Any]) -> None:
-        if is_announcement(message["channel"]):
+        if is_announcement(message["channel"]) or self.state is GateState.STOPPED:
             return
         if self.open:
-            self._unfetched = True
-            self._messager.deliver(message)
+            self._deliver_now(message)
             return
         reception = self.pairing.arrived(message)
         if self._silent and reception is not None:
@@ -106,29 +143,38 @@ class ScheduleGate:
         self.wake()
 
     async def fetching(self) -> None:
-        if self.subscribe is not None and not self.closed:
+        self.check_stopped()
+        if self.subscribe is not None and not self.suspended:
             await self.subscribe()
-        self._deaf = False
-        while not (self.open or self.closed or self._hand(self._limit())):
+        if self.state is GateState.UNBOUND:
+            self.state = GateState.FOLLOWING
+        while not (self.open or self.suspended or self._hand(self._limit())):
             waiting = asyncio.get_running_loop().create_future()
             self._fetches.append(waiting)
             await waiting
             self.check_stopped()
         if self._all_said and not self.open:
             self._drain()
-        self.idle = self.open and not self._unfetched
+        self.check_stopped()
+        if self.open and not self._unfetched:
+            self.state = GateState.IDLE
         self._unfetched = False
 
     def check_stopped(self) -> None:
-        """Raise if nothing more is handed over. This gate never stops."""
+        """Raise `LockstepStopped` if the gate was stopped."""
+        if self.state is GateState.STOPPED:
+            raise LockstepStopped(self._stop_reason)
 
     # What is said
 
     async def sending(self, record: MessageRecord) -> None:
+        self.check_stopped()
         if self._furthest < 0:
             self._replay.begun(self.part)
         saying = self._left(record) if self.open else await self._claim(record)
         if saying is None:
+            if self._policy.holds:
+                await self._until_open(record)
             if self._replay.admit is not None:
                 await self._replay.admit(None)
             self._note_unexpected(record)
@@ -146,6 +192,7 @@ class ScheduleGate:
                 await ready
             if self._replay.admit is not None:
                 await self._replay.admit(saying.event)
+            self.check_stopped()
         except BaseException:
             del self._claimed[id(record)]
             self._unclaim(saying)
@@ -172,10 +219,13 @@ class ScheduleGate:
             if (mark.meta or {}).get("name") == name:
                 record.origin = self._replay.origin((mark.recorder, mark.seq))
                 del self._marks[at]
+                self._replay.progress()
                 return
 
     async def close(self) -> None:
-        self.closed = True
+        self.subscribe = None
+        if self.state in (GateState.FOLLOWING, GateState.UNBOUND):
+            self.state = GateState.SUSPENDED
         self.wake()
         self._turns.release()
         if self._all_said:
@@ -183,19 +233,38 @@ class ScheduleGate:
         else:
             self.subscriptions.set(())  # messages for it wait until it is subscribed again
             self._replay.subscribed(self.part)
+        _end(self._held, NotConnected("not sent: the Messager was closed meanwhile. Send before closing it."))
 
     def connected(self) -> None:
-        self.report.reopened += self.closed
-        self.closed = False
+        if self.suspended:
+            self.report.reopened += 1
+            self.state = GateState.FOLLOWING
 
     def finish(self) -> None:
-        """End the schedule: what was not said is missing, and everything is delivered."""
+        """End the schedule: what was not said is missing, and everything is delivered.
+
+        In a fork, what was not said stops it, and an open gate has all behind it.
+        """
+        if self.state is GateState.STOPPED or (self.open and self._policy.holds):
+            return
         for saying in self.part.sayings:
             if not saying.settled and saying.event.kind != "failed":  # one that is on its way may be late
                 saying.settle(SayingState.MISSING)
                 self.verdicts.missing(saying)
         self._next = len(self.part.sayings)
         self._open()
+        if not self.open:
+            self.stop("the prefix of the fork was not completed")
+
+    def stop(self, reason: str) -> None:
+        """Send and deliver nothing more: calls raise `LockstepStopped`."""
+        if self.state is GateState.STOPPED:
+            return
+        self.state, self._stop_reason = GateState.STOPPED, reason
+        error = LockstepStopped(reason)
+        _end(self._fetches, error)
+        _end(self._held, error)
+        self._turns.refuse(error)
 
     # What is given up
 
@@ -256,7 +325,7 @@ class ScheduleGate:
             self.report.timed_out = True
             self.miss(before)  # the agent says a later one
             return True
-        self._deaf = True
+        self.state = GateState.UNBOUND
         self.report.timed_out = True
         self._wake_turns()
         return True
@@ -272,6 +341,26 @@ class ScheduleGate:
     def next_saying(self) -> Saying | None:
         """The first saying that is awaited and not settled; None after the last one."""
         return self.part.sayings[self._next] if self._next < len(self.part.sayings) else None
+
+    @property
+    def marks_left(self) -> int:
+        """Number of recorded marks that were not repeated yet."""
+        return len(self._marks)
+
+    def give_up_marks(self) -> None:
+        """Expect no more recorded marks: a later one is live."""
+        self._marks.clear()
+
+    @property
+    def waits_for(self) -> str | None:
+        """Text that names the message that the gate waits for; None if it is open, or if its agent is to go on."""
+        if self.open:
+            return None
+        limit = len(self.part.receptions) if self._all_said else self._limit()
+        absent = [one for one in self.part.receptions[:limit] if one.message is None and not (one.handed or one.lost)]
+        if not absent or not (self.waits or self._all_said):
+            return None
+        return f"{self.part.label} waits for message {absent[0].arrival}, on {channels.decode(absent[0].channel)}"
 
     @property
     def patterns(self) -> list[str]:
@@ -362,14 +451,18 @@ class ScheduleGate:
 
     def _deliver(self, reception: Reception) -> None:
         assert reception.message is not None
-        reception.handed = self._unfetched = True
+        reception.handed = True
         self.verdicts.heard(reception.message["channel"], reception.message["data"])
-        self._messager.deliver(reception.message, self._origin_of(reception))
+        # In a fork, a reception that only stands for its sending repeats no event.
+        stands_in = self._policy.holds and not self.part.exact and reception.origin == reception.source
+        self._deliver_now(reception.message, None if stands_in else self._replay.origin(reception.origin))
         reception.message = None
 
-    def _origin_of(self, reception: Reception) -> tuple[str, int] | None:
-        """Return what is recorded as the origin of a reception."""
-        return self._replay.origin(reception.origin)
+    def _deliver_now(self, message: dict[str, Any], origin: tuple[str, int] | None = None) -> None:
+        self._unfetched = True
+        if self.state is GateState.IDLE:
+            self.state = GateState.OPEN
+        self._messager.deliver(message, origin)
 
     @property
     def _all_said(self) -> bool:
@@ -386,29 +479,27 @@ class ScheduleGate:
             self._open()
 
     def _open(self) -> None:
-        """Deliver everything, and let everything pass from now on."""
-        if self.open:
+        """Deliver everything, and let everything pass from now on; in a fork, only if all of the prefix is there."""
+        if self.open or self.state is GateState.STOPPED:
             return
-        self.open = True
+        if self._policy.holds and not self._hand(len(self.part.receptions)):
+            return
+        self.state = GateState.OPEN
         for reception in self.part.receptions[self._handed :]:
             if reception.message is not None:
                 self._deliver(reception)
         for message in self.pairing.take_kept():
             self.report.withheld += 1
-            self._unfetched = True
-            self._messager.deliver(message)
+            self._deliver_now(message)
         self.wake()
         self._turns.release()
+        _end(self._held)
         self._replay.progress()
 
     def wake(self) -> None:
         """Let the calls of `fetching` look again, after something has changed."""
-        if not self._fetches:
-            return
-        waiting, self._fetches = self._fetches, []
-        for fetch in waiting:
-            if not fetch.done():
-                fetch.set_result(None)
+        if self._fetches:
+            _end(self._fetches)
 
     # Sayings
 
@@ -427,7 +518,23 @@ class ScheduleGate:
                 self._replay.stop(error)  # also if the agent handles the error of its call
             raise
         saying.verdict = Verdict.MATCHED if same else Verdict.DIFFERENT
+        if self._policy.holds and not same:
+            self.verdicts.said(saying, record)  # which stops the fork
+        self.check_stopped()
         return saying
+
+    async def _until_open(self, record: MessageRecord) -> None:
+        """Hold what was not recorded until the gate is open. It is a divergence if a recorded message is awaited."""
+        if not self.open and any(
+            one.awaited and one.state is SayingState.PENDING for one in self.part.sayings[self._next :]
+        ):
+            self._note_unexpected(record)
+        while not self.open:
+            self.check_stopped()
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._held.append(waiting)
+            await waiting
+        self.check_stopped()
 
     def _left(self, record: MessageRecord) -> Saying | None:
         """Return the saying in whose place a message is said after the gate has opened: a late or a blocked one."""
@@ -447,10 +554,13 @@ class ScheduleGate:
         self._unclaimed.put_back(saying)
 
     def _has_turn(self, saying: Saying) -> bool:
-        return self.open or (saying.number <= self._next and (self._deaf or self._handed >= saying.needs))
+        if self.open:
+            return True
+        heard = self.state is GateState.UNBOUND or self._handed >= saying.needs
+        return saying.number <= self._next and heard
 
     def _note_unexpected(self, record: MessageRecord) -> None:
-        if not (self.open and self._replay.continues):
+        if not (self.open and self._policy.continues):
             self.verdicts.unexpected(record)
 
     def _advance(self) -> None:
@@ -469,3 +579,15 @@ class ScheduleGate:
 
     def _wake_turns(self) -> None:
         self._turns.wake(self._next, lambda number: self._has_turn(self.part.sayings[number]))
+
+
+def _end(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
+    """End these waits, and empty the list."""
+    ended = waiting[:]
+    waiting.clear()
+    for one in ended:
+        if not one.done():
+            if error is None:
+                one.set_result(None)
+            else:
+                one.set_exception(error)

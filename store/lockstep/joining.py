@@ -37,7 +37,7 @@ async def joined(lockstep: Lockstep, broker: Broker, exp_id: str, *, without_mes
             if without_messager:
                 lockstep.unannounced(remote)
             else:
-                await lockstep.until_there(remote)
+                await lockstep.policy.until_there(remote)
                 if not lockstep.gates and not any(part.key in lockstep.presence.remote for part in remote):
                     why = _nobody_came(lockstep, exp_id, remote), announcing.refusals()
                     raise ReplayFailed(". ".join(filter(None, why)))

@@ -24,8 +24,9 @@ from .loading import load_recording
 from .play import Agents, LiveAgents
 from .recording import key
 from .report import CastReport
-from .run import PATIENCE_S, Lockstep, OnTimeout
+from .run import PATIENCE_S, Lockstep
 from .status import live_status
+from .to_the_end import OnTimeout, ToTheEnd
 from .virtual_time import VirtualLoop, run_in_thread
 from .watchdog import Watchdog
 
@@ -56,7 +57,7 @@ class LiveReplay(Replay):
 
     `live` are the agents whose messages are expected instead of published ("all": everybody; None: those that `play`
     is given). Their Messagers follow the recorded schedule (`attach`, or MESSAGER_REPLAY in other processes). `match`,
-    `patience` and `on_timeout` are as in `messager_store.lockstep.run.Lockstep`. The other arguments are those of
+    `patience` and `on_timeout` are as in `Lockstep` and `ToTheEnd`. The other arguments are those of
     `Replay`, but for what live agents rule out: another speed than 1.0, loops, `max_gap`, and a selection of other
     things than channels.
     """
@@ -156,11 +157,10 @@ class LiveReplay(Replay):
             recording,
             kind_of(self._broker.url),
             plan.channel_map,
+            ToTheEnd(on_timeout=self._on_timeout, continues=self._selection.until is not None),
             live=self._live,
             match=self._match,
             patience=self._patience,
-            on_timeout=self._on_timeout,
-            continues=self._selection.until is not None,
             paused=lambda: self.control.waiting or self.report.state is ReplayState.RATE,
         )
         self.lockstep.admit = self.control.admit

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from messager.record import SUBSCRIBED
 
 from ..db.codes import FROM_DERIVED, KINDS, SEQ_BITS
 from ..errors import StoreError
-from ..experiments.records import RecorderRow
 from ..log.event import Event
 from ..log.message_rule import WITHIN_NS, MessageRule
 from ..log.rule_feed import RuleFeed
@@ -18,6 +18,9 @@ from ..log.subscriptions import Subscriptions
 from ..recording.derived_ids import DEFAULT_SENDER
 from .doubled import doubled
 from .schedule import Key
+
+if TYPE_CHECKING:
+    from ..experiments.records import RecorderRow
 
 _Same = tuple[str | None, bytes]
 """Channel and payload."""

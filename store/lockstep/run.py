@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from messager import channels
 from messager.brokers import Broker
@@ -29,14 +29,12 @@ from ..errors import StoreError
 from ..log.event import Event
 from ..matching.match import Match
 from ..recording.derived_ids import DerivedIds
-from ..replay.flow_control import Message
-from ..replay.pipeline import Due
 from ..text import plural
 from .cast import Cast, Live, Wire, make_cast, weak_receptions
-from .ending import QUIET_S, until_quiet
 from .gate import ScheduleGate
 from .order import release_order
 from .patience import Patience
+from .policy import LockstepStopped, Policy
 from .presence import Presence
 from .recording import Recording, key
 from .report import CastReport, Divergence
@@ -45,10 +43,13 @@ from .verdicts import HEARD_SHOWN, Verdicts
 from .virtual_time import VirtualLoop
 from .wire import WireObserver
 
+if TYPE_CHECKING:
+    from ..replay.flow_control import Message
+    from ..replay.pipeline import Due
+
 PATIENCE_S = 30.0
 TOGETHER = 500
 """Maximum number of recorded messages that are released together."""
-OnTimeout = Literal["continue", "stop"]
 
 
 class LiveAgentFailed(StoreError):
@@ -59,49 +60,32 @@ class LiveAgentFailed(StoreError):
         self.__cause__ = error
 
 
-class LockstepStopped(StoreError):
-    """A wait was given up, and the replay was to stop then."""
-
-
 class Lockstep:
     """One replay with live agents. `wire` gives the channel on which messages of a recorded channel are published.
 
     `live` are the agents that are live, by id, or "all". `match` decides whether a message is the expected one.
-    `patience` is the time (s) without any progress after which a wait is given up, and `on_timeout` says whether the
-    replay continues then. A sender that was waited for in vain is silent: what follows is missing at once until it
-    speaks again, or, up to `chances` times in a row, until it hears something new. With `continues`, live agents may
-    say more after their last recorded message. With `origins`, the records of live Messagers name the recorded events
-    that they repeat. Raises `CastError`.
+    `patience` is the time (s) without any progress after which `policy` gives up a wait. Raises `CastError`.
     """
-
-    GATE = ScheduleGate
-    """Class of the gates."""
-    OBSERVER = WireObserver
-    """Class of the observer of programs without a gate in this process."""
 
     def __init__(
         self,
         recording: Recording,
         kind: BrokerKind,
         wire: Wire,
+        policy: Policy,
         *,
         live: Live = "all",
         match: Match | None = None,
         patience: float = PATIENCE_S,
-        on_timeout: OnTimeout = "continue",
-        continues: bool = False,
-        origins: bool = False,
-        chances: int = 3,
         paused: Callable[[], bool] = lambda: False,
     ) -> None:
         if not patience > 0:
             raise StoreError(f"{patience!r} is not a patience: give seconds, more than zero")
-        if on_timeout not in ("continue", "stop"):
-            raise StoreError(f"unknown on_timeout {on_timeout!r}: give continue or stop")
         self.recording = recording
         self.cast: Cast = make_cast(recording, live, wire)
         self.report = CastReport()
-        self.patience = Patience(patience, self._expire, lambda: paused() or self._judges, self._thinking_s)
+        self.policy = policy
+        self.patience = Patience(patience, self.policy.expire, lambda: paused() or self._judges, self._thinking_s)
         self.presence = Presence(self.cast.parts)
         self.gates: dict[str, ScheduleGate] = {}
         """Gates of the Messagers in this process, by key of the part."""
@@ -113,10 +97,6 @@ class Lockstep:
         self.wire = wire
         self.match = match or Match()
         self._senders = DerivedIds(recording.sender_rules)
-        self._on_timeout = on_timeout
-        self._chances = chances
-        self.continues = continues
-        self._origins = origins
         self._parts = {part.key: part for part in self.cast.parts}
         self._run: list[tuple[Part, Saying]] = []  # live messages that `releases` waits for, in order
         self._run_at = 0  # those before are settled
@@ -130,6 +110,7 @@ class Lockstep:
         self._failure: Exception | None = None
         self._verdicts: dict[str, Verdicts] = {}  # by key of the part
         self._observer: WireObserver | None = None
+        self.policy.begin(self)
 
     # Live Messagers
 
@@ -151,7 +132,7 @@ class Lockstep:
         """Return a gate with which a Messager of this process plays a part, or several weak ones that are joined."""
         part = self.cast.join(parts)
         self.presence.forget(parts[1:])
-        gate = self.GATE(messager, part, self._judged(part, gated=True), self)
+        gate = ScheduleGate(messager, part, self._judged(part, gated=True), self)
         self.gates[part.key] = gate
         for place, (_, saying) in self.cast.expected.items():
             if saying.payload is not None:  # said before this Messager had a gate
@@ -164,7 +145,7 @@ class Lockstep:
         """Return an observer of the live programs that have no Messager in this process."""
         self._begun = True
         parts = [part for part in self.cast.parts if part.key not in self.gates]
-        self._observer = self.OBSERVER(self, broker, parts, self.match)
+        self._observer = WireObserver(self, broker, parts, self.match)
         return self._observer
 
     def observed(self, part: Part) -> Verdicts:
@@ -193,7 +174,7 @@ class Lockstep:
         self._ended.add(part.key)
         self.presence.left(part)
         if (awaited := self.awaited) is not None and awaited[0] is part:
-            self._miss(*awaited)
+            self.miss(*awaited)
         self._wake()
 
     def unannounced(self, parts: Iterable[Part]) -> None:
@@ -201,21 +182,21 @@ class Lockstep:
         self._unannounced.update(part.key for part in parts)
         self.presence.unannounced(parts)
 
-    def needs(self, part: Part) -> bool:
-        """Return whether a part must be played by a live program."""
-        return part.key not in self._unannounced
-
     def crashed(self, part: Part, error: BaseException) -> None:
         """Note that the task of a live agent raised: `releases` ends with `LiveAgentFailed`."""
+        if isinstance(error, LockstepStopped):  # raised by the gates of a stopped fork
+            return
         self.report.crashed[part.label] = f"{type(error).__name__}: {error}"
         self.stop(LiveAgentFailed(error))
         self.ended(part)
 
     def stop(self, error: Exception) -> None:
         """End `releases` with this error."""
-        self._failure = self._failure or error
+        first, self._failure = self._failure is None, self._failure or error
         self._wake()
         self.presence.close()
+        if first:
+            self.policy.stopped(error)
 
     # Recorded messages
 
@@ -227,11 +208,13 @@ class Lockstep:
 
     def publishing(self, batch: list[Event], wire: list[Message]) -> None:
         """Note messages that are about to be published."""
+        self.policy.releasing(batch)
         if self._observer is not None:
             self._observer.published(wire)
 
     def published(self, batch: list[Event], dues: list[int] | None) -> None:
-        """Do nothing."""
+        """Note messages that were published, or refused by the broker."""
+        self.policy.released()
 
     async def releases(self) -> AsyncGenerator[list[Event], None]:
         """Yield the recorded messages when they are to be published, and wait for the live ones between them.
@@ -259,7 +242,7 @@ class Lockstep:
                 if run:
                     await self._until_said(run)
                     run = []
-                    self._check()
+                    self.check_failure()
                 if self.presence.lacks_recipient(place):
                     if batch:
                         yield batch
@@ -272,23 +255,21 @@ class Lockstep:
                     yield batch
                     self.progress()
                     batch = []
-                    self._check()
+                    self.check_failure()
             if batch:
                 yield batch
             await self._until_said(run)
-            self._check()
-            await self._tail()
-            self._check()
+            self.check_failure()
+            await self.policy.tail()
+            self.check_failure()
         finally:
             self.finish()
 
-    async def until_there(self, parts: list[Part]) -> None:
-        """Wait until the Messagers of these parts, in other processes, have announced themselves."""
-        self.patience.start()
-        await self.presence.started(parts)
-
     def leave(self) -> None:
         """Note that all Messagers of this process are closed: nothing waits here any more."""
+        if self.policy.holds:  # what other processes say does not matter
+            for gate in self.gates.values():
+                gate.finish()
         self.patience.stop()
         self.presence.close()
 
@@ -301,6 +282,8 @@ class Lockstep:
     def finish(self) -> None:
         """End all schedules: what was not said is missing, and the gates are open."""
         self.patience.stop()
+        if self.failed and self.policy.holds:
+            return
         self.presence.close()
         self._run = []
         for part in self.cast.parts:
@@ -315,7 +298,7 @@ class Lockstep:
             report.gated = report.elsewhere = part.key in self.presence.remote
             spoken = report.matched + report.different
             report.attached = report.gated or (spoken > 0 and part.key in self._unannounced)
-            report.absent = self.needs(part) and not report.attached
+            report.absent = part.key not in self._unannounced and self.policy.needs(part) and not report.attached
             if report.absent and spoken:
                 self.report.notes.append(
                     f"no live program plays {part.label}: {plural(spoken, 'message')} in its place came from others"
@@ -325,7 +308,7 @@ class Lockstep:
                 report.unexpected += spoken
             for saying in part.sayings:
                 if saying.awaited and not saying.settled:
-                    self._miss(part, saying)
+                    self.miss(part, saying)
         if self.cast.without_sender:
             self.report.notes.append(
                 f"{self.cast.without_sender} messages have neither Messager nor sender: published from the recording"
@@ -337,7 +320,7 @@ class Lockstep:
         while self._failure is None and (awaited := self.awaited) is not None:
             part, saying = awaited
             if (part.key in self._ended or self._is_silent(part, saying)) and saying.state is SayingState.PENDING:
-                self._miss(part, saying)
+                self.miss(part, saying)
                 continue
             last = run[-1][1]
             if self._silent or self._ended or last.settled:
@@ -362,28 +345,24 @@ class Lockstep:
     def _is_silent(self, part: Part, saying: Saying) -> bool:
         """Return whether the sender was waited for in vain, as often as it may, or has heard nothing since."""
         times, needs = self._silent.get((part.key, repr(saying.event.from_id)), (0, -1))
-        if (gate := self.gates.get(part.key)) is not None and gate.closed:
+        if (gate := self.gates.get(part.key)) is not None and gate.suspended:
             return any(silent == part.key for silent, _ in self._silent)
-        return times >= self._chances or (times > 0 and saying.needs <= needs)
-
-    async def _tail(self) -> None:
-        """Wait for messages after the last one that others wait for: blocked ones, and unexpected ones."""
-        if self.continues or not self.recording.events:
-            return
-        sayings = [saying for part in self.cast.parts for saying in part.sayings if saying.awaited]
-        last = max((saying.event.ts for saying in sayings), default=self.recording.events[0].ts)
-        await until_quiet(
-            max(self.recording.events[-1].ts - last, 0) / 1e9,
-            min(QUIET_S, self.patience.seconds) if self.report.timed_out else self.patience.seconds,
-            others=any(part.key not in self.gates and self.observed(part).report.matched for part in self.cast.parts),
-            idle=lambda: self._failure is not None or all(self.gates[key].idle for key in self._running),
-            returned=lambda: not self._running,
-        )
+        return times >= self.policy.chances or (times > 0 and saying.needs <= needs)
 
     @property
-    def _running(self) -> set[str]:
-        """Keys of the parts of this process whose agents have not returned."""
-        return self.gates.keys() - self._ended
+    def running(self) -> list[ScheduleGate]:
+        """Gates of the Messagers of this process whose agents have not returned."""
+        return [gate for key, gate in self.gates.items() if key not in self._ended]
+
+    @property
+    def failed(self) -> bool:
+        """True once the replay stops."""
+        return self._failure is not None
+
+    @property
+    def releasing(self) -> bool:
+        """True while recorded messages are released in this process."""
+        return self._released is not None
 
     # Waits that are given up
 
@@ -410,39 +389,15 @@ class Lockstep:
             one for one in self.recording.events if (one.recorder, one.messager) == (event.recorder, event.messager)
         )
 
-    def _expire(self) -> None:
-        """Give up one wait, in the order of the table above."""
-        if sum(gate.lost(self._arrives) for gate in self.gates.values()):
-            return self._given_up("a message did not arrive")
-        if sum(gate.release() for gate in self.gates.values()):
-            return self._given_up("an agent speaks before it has fetched what it had heard in the recording")
-        if (absent := self.presence.give_up()) is not None:
-            if self._released is None:  # each gate is on its own, and one of them has waited
-                for gate in self.gates.values():
-                    gate.report.timed_out = True
-            return self._given_up(f"{absent} did not subscribe")
-        if (awaited := self.awaited) is not None:
-            part, saying = awaited
-            sender = part.key, repr(saying.event.from_id)
-            self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, saying.needs
-            self._timed_out(part)
-            self._miss(part, saying)
-            self._wake()
-            return self._given_up(f"{part.label} did not say message {saying.number + 1}")
-        if self._released is None:  # no recorded messages in this process: each gate is on its own
-            for gate in [gate for gate in self.gates.values() if not gate.waits]:
-                if (silent := gate.next_saying) is not None:
-                    gate.report.timed_out = True
-                    for hearer in self.gates.values():
-                        hearer.silence(gate.part.key)
-                    self._miss(gate.part, silent)
-        return None
+    def pass_over(self, part: Part, saying: Saying) -> None:
+        """Give up a message that was awaited for too long: its sender is silent."""
+        sender = part.key, repr(saying.event.from_id)
+        self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, saying.needs
+        self.observed(part).report.timed_out = True
+        self.miss(part, saying)
+        self._wake()
 
-    def _given_up(self, what: str) -> None:
-        if self._on_timeout == "stop":
-            self.stop(LockstepStopped(f"{what} within {self.patience.seconds:g} s. Raise the patience, or continue."))
-
-    def _arrives(self, reception: Reception) -> bool:
+    def arrives(self, reception: Reception) -> bool:
         """Return whether a message that a gate waits for may still be sent."""
         if reception.source is None:
             return False
@@ -451,11 +406,11 @@ class Lockstep:
             return self._released is not None and reception.source not in self._released
         part, saying = found
         gate = self.gates.get(part.key)
-        return not saying.settled and (self._released is not None or (gate is not None and not gate.closed))
+        return not saying.settled and (self._released is not None or (gate is not None and not gate.suspended))
 
     def remote(self, reception: Reception) -> str | None:
         """Return the part of the sender of a reception if `releases` of this process do not wait for it."""
-        if self._released is not None or self.continues or reception.source is None:
+        if self._released is not None or self.policy.continues or reception.source is None:
             return None
         found = self.cast.expected.get(reception.source)
         return "" if found is None else found[0].key
@@ -471,7 +426,8 @@ class Lockstep:
         found = self.cast.expected.get(reception.source)
         return found is not None and found[0].key not in self.gates
 
-    def _miss(self, part: Part, saying: Saying) -> None:
+    def miss(self, part: Part, saying: Saying) -> None:
+        """Give up a message of a live agent."""
         gate = self.gates.get(part.key)
         if gate is not None:
             gate.miss(saying)
@@ -481,10 +437,8 @@ class Lockstep:
         for hearer in self.gates.values():
             hearer.never_said(key(saying.event))
 
-    def _timed_out(self, part: Part) -> None:
-        self.observed(part).report.timed_out = True
-
-    def _check(self) -> None:
+    def check_failure(self) -> None:
+        """Raise the error with which the replay stops, if it does."""
         if self._failure is not None:
             raise self._failure
 
@@ -512,6 +466,7 @@ class Lockstep:
 
     def progress(self) -> None:
         self.patience.progress()
+        self.policy.progress()
 
     def sender_of(self, payload: bytes) -> Any:
         """Return the sender that a payload names, by the rules of the recording; None if it names none."""
@@ -541,9 +496,10 @@ class Lockstep:
     def _diverged(self, divergence: Any) -> None:
         self.report.add(divergence)
         self.on_divergence()
+        self.policy.diverged(divergence)
 
     def origin(self, place: Key) -> tuple[str, int] | None:
-        if not self._origins:
+        if not self.policy.origins:
             return None
         uuid = self.recording.uuids.get(place[0])
         return None if uuid is None else (uuid, place[1])

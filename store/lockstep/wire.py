@@ -19,6 +19,7 @@ from .verdicts import Verdicts
 
 if TYPE_CHECKING:
     from ..matching.match import Match
+    from .policy import Policy
 
 POLL_S = 0.5
 
@@ -26,8 +27,8 @@ POLL_S = 0.5
 class Observing(Protocol):
     """A replay that hears of live programs from an observer: a `Lockstep`."""
 
-    continues: bool
     patience: Patience
+    policy: Policy
 
     def observed(self, part: Part) -> Verdicts:
         """Return the verdicts on a part that is observed."""
@@ -111,6 +112,10 @@ class WireObserver:
         if self._own[channel, payload]:
             self._own[channel, payload] -= 1
             return
+        if self._lockstep.policy.holds and self._match.judge is None:
+            expected = (one.event.payload for unclaimed in self._unclaimed.values() for one in unclaimed.on(channel))
+            if not any(self._match.same(one, payload) for one in expected):
+                return  # nothing that differs is sent until a gate opens: it is live already
         record = MessageRecord("sent", 0, channels.decode(channel), payload)
         found: list[tuple[Part, Saying]] = []
         for part, sender in self._speakers.get(channel, ()):
@@ -149,7 +154,7 @@ class WireObserver:
         return min(named or found, key=lambda one: (one[1].settled, one[1].event.cursor))
 
     def _unexpected(self, channel: bytes, record: MessageRecord, replaced: list[Part]) -> None:
-        if self._lockstep.continues or channel not in self._speakers:
+        if self._lockstep.policy.continues or channel not in self._speakers:
             return
         part = replaced[0] if replaced else self._speakers[channel][-1][0]
         self._lockstep.observed(part).unexpected(record)

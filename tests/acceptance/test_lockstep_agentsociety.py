@@ -26,6 +26,7 @@ from messager_store.lockstep.recorder_thread import RecorderThread
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.report import CastReport
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.lockstep.virtual_time import virtual_clock
 from messager_store.log.channel_map import ChannelMap
 from messager_store.matching.match import Match
@@ -213,7 +214,7 @@ def test_it_is_reproduced_in_virtual_time_with_its_own_pace(
 
     async def again(seed: int) -> tuple[CastReport, float]:
         lockstep = Lockstep(
-            recording, kind_of("memory://"), ChannelMap(), match=Match(ignore=WALL_CLOCK), patience=1000
+            recording, kind_of("memory://"), ChannelMap(), ToTheEnd(), match=Match(ignore=WALL_CLOCK), patience=1000
         )
 
         def attach(messager: Messager, patterns: list[str]) -> None:

@@ -26,6 +26,7 @@ from messager_store.lockstep import virtual_time
 from messager_store.lockstep.play import LiveAgents
 from messager_store.lockstep.recorder_thread import RecorderThread
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.channel_map import ChannelMap
 from tests.support import five, forks, schedules
 from tests.support.five import SEPARATE, SHARED
@@ -124,7 +125,7 @@ async def _in_virtual_time(source: LiveReplay, store: str, exp_id: str, groups: 
     assert source.lockstep is not None
     recording = source.lockstep.recording
     broker, wire = MemoryBroker(), ChannelMap(None, exp_id)
-    lockstep = Lockstep(recording, kind_of(broker.url), wire, patience=60)
+    lockstep = Lockstep(recording, kind_of(broker.url), wire, ToTheEnd(), patience=60)
     async with RecorderThread.open(store, exp_id) as recorder:
         clock, agents = virtual_time.virtual_clock(), five.agents(groups, pace=3.0)
         async with LiveAgents(

@@ -18,7 +18,7 @@ from messager import MemoryBroker, Messager, PublishError
 from messager.brokers import open_broker
 from messager_store import EventLog, Fork, LiveReplay, Recorder
 from messager_store.errors import StoreError
-from messager_store.lockstep.run import LockstepStopped
+from messager_store.lockstep.policy import LockstepStopped
 
 from .evidence import number_of
 

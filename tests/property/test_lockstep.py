@@ -24,9 +24,11 @@ from messager_store.errors import StoreError
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.cast import CastError
 from messager_store.lockstep.play import Agent, LiveAgents
+from messager_store.lockstep.policy import LockstepStopped
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.report import CastReport
-from messager_store.lockstep.run import LiveAgentFailed, Lockstep, LockstepStopped
+from messager_store.lockstep.run import LiveAgentFailed, Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.lockstep.virtual_time import VirtualClock
 from messager_store.log.event import Event
 
@@ -227,7 +229,9 @@ async def played(
     """Run with live agents until the report is there."""
     broker = MemoryBroker()
     lockstep = Lockstep(
-        recording, kind_of(broker.url), channels.encode, live=live, patience=PATIENCE_S, on_timeout=on_timeout
+        *(recording, kind_of(broker.url), channels.encode, ToTheEnd(on_timeout=on_timeout)),
+        live=live,
+        patience=PATIENCE_S,
     )
     outcomes: dict[int, list[MessageRecord]] = {me: [] for me in live}
     numbers = iter(live)
@@ -390,7 +394,9 @@ async def played_apart(
     """
     broker, found, reports, tasks, messagers = MemoryBroker(), list[Event](), list[CastReport](), [], []
     for me in program.scripts:
-        lockstep = Lockstep(Recording.of_events("exp", events), kind_of(broker.url), channels.encode, match=match)
+        lockstep = Lockstep(
+            Recording.of_events("exp", events), kind_of(broker.url), channels.encode, ToTheEnd(), match=match
+        )
         parts = [part for part in lockstep.cast.parts if me in part.agents]
         messager = Messager(broker, program.exp_id, clock=virtual_time.virtual_clock())
         messager.add_log_hook(Kept(me, found))

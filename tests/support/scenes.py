@@ -16,6 +16,7 @@ from messager_store.lockstep.play import LiveAgents
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.report import CastReport
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.event import Event
 
 Agent = Callable[[Messager], Awaitable[Any]]
@@ -136,7 +137,8 @@ def played(scene: Scene | Recording, agents: Mapping[Any, Agent], *, live: Any =
 
 async def _play(recording: Recording, agents: Mapping[Any, Agent], live: Any, options: dict[str, Any]) -> Played:
     broker = MemoryBroker()
-    lockstep = Lockstep(recording, MEMORY, channels.encode, live=live, **{"patience": 10.0, **options})
+    given = {"patience": 10.0, "policy": ToTheEnd(), **options}
+    lockstep = Lockstep(recording, MEMORY, channels.encode, live=live, **given)
     result = Played(lockstep.report, lockstep)
     names = iter(agents)
 

@@ -99,7 +99,8 @@ async def command(
     POINT is a time, an offset, a cursor or mark:NAME, as for `messager events`.
     """
     from ...lockstep.fork import Fork
-    from ...lockstep.run import LiveAgentFailed, LockstepStopped
+    from ...lockstep.policy import LockstepStopped
+    from ...lockstep.run import LiveAgentFailed
     from ...lockstep.run_key import who_needs_it
 
     match = given_match(ignore, shape, tolerance, bytes_only)

@@ -12,8 +12,8 @@ import pytest
 from messager import MemoryBroker, Messager
 from messager_store import EventLog, Fork, NewEvent
 from messager_store.errors import StoreError
+from messager_store.lockstep.policy import LockstepStopped
 from messager_store.lockstep.prefix import PrefixDiverged, ProgramsMissing
-from messager_store.lockstep.run import LockstepStopped
 from tests.messager.test_messager import fetched
 from tests.support.logs import filled
 from tests.support.scenes import Scene, questions

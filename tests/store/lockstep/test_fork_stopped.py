@@ -12,8 +12,9 @@ from messager import MemoryBroker, Messager
 from messager_store import EventLog, RedactionFilter, redact
 from messager_store.errors import BadCursor, ExperimentExists, ExperimentNotFound, ReplayRefused, StoreError
 from messager_store.lockstep.cast import CastError
+from messager_store.lockstep.policy import LockstepStopped
 from messager_store.lockstep.prefix import PrefixDiverged
-from messager_store.lockstep.run import LiveAgentFailed, LockstepStopped
+from messager_store.lockstep.run import LiveAgentFailed
 from tests.support.forking import (
     LEADER,
     QUIET,

@@ -13,6 +13,7 @@ from messager import MemoryBroker, Messager, channels
 from messager_store.errors import JudgeFailed
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.matching.match import Match
 from tests.support.scenes import MEMORY, Scene, fetched, played
 
@@ -179,7 +180,7 @@ def test_a_messager_that_never_spoke_hears_everything_when_it_arrives() -> None:
 
     async def run() -> None:
         broker = MemoryBroker()
-        lockstep = Lockstep(made.recording(), MEMORY, channels.encode)
+        lockstep = Lockstep(made.recording(), MEMORY, channels.encode, ToTheEnd())
         async with Messager(broker, "e") as messager:
             part = next(part for part in lockstep.cast.parts if not part.sayings)
             messager.set_gate(lockstep.take(messager, [part]))
@@ -209,7 +210,7 @@ def test_the_listener_of_a_subclass_of_messager_does_not_pass_the_gate() -> None
 
     async def run() -> None:
         broker = MemoryBroker()
-        lockstep = Lockstep(conversation().recording(), MEMORY, channels.encode, live=[3])
+        lockstep = Lockstep(conversation().recording(), MEMORY, channels.encode, ToTheEnd(), live=[3])
         async with Own(broker, "e") as messager:
             lockstep.attach(messager)
             await messager.subscribe_and_start_listening(["c"])

@@ -14,6 +14,7 @@ from messager.brokers import kind_of
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.report import PartReport
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.event import Event
 from tests.support import Listed, until
 
@@ -45,7 +46,9 @@ async def live(
         Event(at, 1, at, "sent", "c", b'{"n": %d}' % at, 3, None, messager="m3", arrival=0)
         for at in range(1, count + 1)
     ]
-    lockstep = Lockstep(Recording.of_events("e", events), kind_of(broker.url), channels.encode, patience=patience)
+    lockstep = Lockstep(
+        Recording.of_events("e", events), kind_of(broker.url), channels.encode, ToTheEnd(), patience=patience
+    )
     hook = Slow(for_ever)
     async with Messager(broker, "e") as messager:
         hook.report = lockstep.attach(messager).report

@@ -7,6 +7,7 @@ from messager.brokers import kind_of
 from messager_store import EventLog, Recorder
 from messager_store.lockstep.loading import load_recording
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.channel_map import ChannelMap
 from messager_store.log.selection import Selection
 from messager_store.replay.plan import make_plan
@@ -24,6 +25,6 @@ async def test_senders_of_live_messages_are_derived_by_the_rules_of_the_recordin
     )
     recording = await load_recording(log, plan)
     assert [entry.from_id for entry in recording.messages] == [5]
-    lockstep = Lockstep(recording, kind_of(broker.url), channels.encode)
+    lockstep = Lockstep(recording, kind_of(broker.url), channels.encode, ToTheEnd())
     assert lockstep.sender_of(b'{"header": {"who": 7}}') == 7
     assert lockstep.sender_of(b'{"from": 7}') is None

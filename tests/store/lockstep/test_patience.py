@@ -11,7 +11,9 @@ from messager import Messager
 from messager_store.errors import StoreError
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.patience import Patience
-from messager_store.lockstep.run import LiveAgentFailed, LockstepStopped
+from messager_store.lockstep.policy import LockstepStopped
+from messager_store.lockstep.run import LiveAgentFailed
+from messager_store.lockstep.to_the_end import ToTheEnd
 from tests.support.scenes import Scene, faithful, fetched, played
 
 
@@ -66,7 +68,7 @@ def test_a_silent_sender_that_speaks_again_is_awaited_again() -> None:
 
 def test_with_stop_the_replay_ends_with_what_was_awaited() -> None:
     with pytest.raises(LockstepStopped, match=r"^agent 2 did not say message 1 within 10 s\. Raise the patience"):
-        played(interview(), {2: silent}, on_timeout="stop")
+        played(interview(), {2: silent}, policy=ToTheEnd(on_timeout="stop"))
 
 
 def test_what_an_agent_that_has_returned_does_not_say_is_missing_at_once() -> None:

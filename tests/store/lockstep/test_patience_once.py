@@ -10,6 +10,7 @@ from messager import MemoryBroker, Messager, channels
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.report import CastReport
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from tests.support.scenes import MEMORY, Scene, fetched, played
 
 ROUNDS = 20
@@ -80,7 +81,7 @@ async def attached(
     """Play agent 3 with a Messager that nobody subscribes for it; return the report, and the time of the event loop."""
     loop = asyncio.get_running_loop()
     broker, began = MemoryBroker(), loop.time()
-    lockstep = Lockstep(rounds().recording(), MEMORY, channels.encode, live=[3], patience=patience)
+    lockstep = Lockstep(rounds().recording(), MEMORY, channels.encode, ToTheEnd(), live=[3], patience=patience)
     async with Messager(broker, "e") as messager:
         lockstep.attach(messager, [3])
         playing = asyncio.create_task(agent(messager))
@@ -109,7 +110,7 @@ def test_agents_of_one_process_without_the_recorded_messages_wait_once_for_a_sil
 
     async def play() -> tuple[CastReport, float]:
         broker, loop = MemoryBroker(), asyncio.get_running_loop()
-        lockstep = Lockstep(rounds().recording(), MEMORY, channels.encode, patience=PATIENCE)
+        lockstep = Lockstep(rounds().recording(), MEMORY, channels.encode, ToTheEnd(), patience=PATIENCE)
         async with Messager(broker, "e") as second, Messager(broker, "e") as third:
             lockstep.attach(second, [2])
             lockstep.attach(third, [3])

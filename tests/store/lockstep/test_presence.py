@@ -13,6 +13,7 @@ from messager_store.lockstep.cast import make_cast
 from messager_store.lockstep.presence import Presence
 from messager_store.lockstep.recording import key
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from tests.support.scenes import MEMORY, Scene, fetched, played
 
 
@@ -110,7 +111,7 @@ def test_nobody_is_waited_for_after_the_end() -> None:
     made.say(1, "d", "second")
 
     async def main() -> None:
-        lockstep = Lockstep(made.recording(), MEMORY, channels.encode, patience=1000)
+        lockstep = Lockstep(made.recording(), MEMORY, channels.encode, ToTheEnd(), patience=1000)
         async with Messager(MemoryBroker(), "e") as messager:
             lockstep.attach(messager, 1)
             sendings = asyncio.create_task(messager.send_message("c", "first", 1))
@@ -124,7 +125,7 @@ def test_nobody_is_waited_for_after_the_end() -> None:
 
 
 async def test_a_messager_is_not_attached_to_a_replay_that_observes_its_part() -> None:
-    lockstep = Lockstep(scene().recording(), MEMORY, channels.encode, live=[3])
+    lockstep = Lockstep(scene().recording(), MEMORY, channels.encode, ToTheEnd(), live=[3])
     broker = MemoryBroker()
     async with lockstep.observer(broker), Messager(broker, "e") as messager:
         with pytest.raises(StoreError, match="the replay has begun: attach Messagers before it runs"):

@@ -13,9 +13,10 @@ from messager import MemoryBroker, Messager, channels
 from messager.errors import NotConnected
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.cut import closed_cut
-from messager_store.lockstep.prefix import PrefixLockstep
+from messager_store.lockstep.prefix import Prefix
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from tests.messager.test_messager import fetched
 from tests.store.lockstep.test_environment import answers, asks
 from tests.support.scenes import MEMORY, Scene, played, questions
@@ -186,7 +187,7 @@ def test_messages_wait_until_it_is_subscribed_again() -> None:
 def test_what_is_published_while_it_is_closed_is_lost_and_counted() -> None:
     async def run() -> None:
         broker = MemoryBroker()
-        lockstep = Lockstep(two_sessions().recording(), MEMORY, channels.encode, live=[1], patience=10.0)
+        lockstep = Lockstep(two_sessions().recording(), MEMORY, channels.encode, ToTheEnd(), live=[1], patience=10.0)
         messager = Messager(broker, "e", clock=virtual_time.virtual_clock())
         report = lockstep.attach(messager).report
         for heard, said in ((["1"], "x"), ([], "y")):
@@ -224,7 +225,7 @@ def test_calls_that_wait_end_when_it_is_closed() -> None:
     scene = two_sessions()
 
     async def run() -> None:
-        lockstep = Lockstep(scene.recording(), MEMORY, channels.encode, live=[1], patience=1e6)
+        lockstep = Lockstep(scene.recording(), MEMORY, channels.encode, ToTheEnd(), live=[1], patience=1e6)
         async with Messager(MemoryBroker(), "e", clock=virtual_time.virtual_clock()) as messager:
             lockstep.attach(messager)
             await messager.subscribe_and_start_listening(["a"])
@@ -244,7 +245,7 @@ def test_after_the_replay_has_ended_it_runs_freely() -> None:
     scene = two_sessions()
 
     async def run() -> None:
-        lockstep = Lockstep(scene.recording(), MEMORY, channels.encode, live=[1], patience=1e6)
+        lockstep = Lockstep(scene.recording(), MEMORY, channels.encode, ToTheEnd(), live=[1], patience=1e6)
         messager = Messager(MemoryBroker(), "e", clock=virtual_time.virtual_clock())
         lockstep.attach(messager)
         await messager.init()
@@ -262,10 +263,10 @@ def test_after_the_replay_has_ended_it_runs_freely() -> None:
 # In the prefix of a fork
 
 
-def prefix_of(recording: Recording, end: int, **options: Any) -> PrefixLockstep:
+def prefix_of(recording: Recording, end: int, **options: Any) -> Lockstep:
     """Return the lockstep of a fork at an event, whose live agent is 1."""
     cut = closed_cut(recording, recording.events[end].cursor).keys
-    return PrefixLockstep(recording, cut, MEMORY, channels.encode, live=[1], **options)
+    return Lockstep(recording, MEMORY, channels.encode, Prefix(cut), live=[1], **options)
 
 
 def test_it_repeats_the_rest_of_the_prefix_of_a_fork() -> None:

@@ -15,6 +15,7 @@ from messager_store.lockstep.play import LiveAgents
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.report import CastReport, PartReport
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.event import Event
 
 QUESTIONS = 6
@@ -48,7 +49,9 @@ async def heard(answered: set[int], chances: int) -> tuple[CastReport, float]:
             await asyncio.sleep(0.1)
 
     broker = MemoryBroker()
-    lockstep = Lockstep(recording(), kind_of(broker.url), channels.encode, live=[3], patience=10, chances=chances)
+    lockstep = Lockstep(
+        recording(), kind_of(broker.url), channels.encode, ToTheEnd(chances=chances), live=[3], patience=10
+    )
     started = asyncio.get_running_loop().time()
     async with LiveAgents(lockstep, broker, "e", {3: answers}):
         async for batch in lockstep.releases():
@@ -92,7 +95,7 @@ async def waited_alone(rounds: int, speaks: Callable[[int, int], str | None]) ->
     Return its report, what it heard, and the virtual time.
     """
     broker = MemoryBroker()
-    lockstep = Lockstep(remote_recording(rounds), kind_of(broker.url), channels.encode, patience=10)
+    lockstep = Lockstep(remote_recording(rounds), kind_of(broker.url), channels.encode, ToTheEnd(), patience=10)
     loop, heard = asyncio.get_running_loop(), list[str]()
     started = loop.time()
     async with Messager(broker, "e") as messager:

@@ -15,6 +15,7 @@ from messager_store.errors import JudgeFailed, ReplayFailed
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.report import CastReport
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from tests.support.scenes import MEMORY, Scene
 
 Program = Callable[[MemoryBroker], Awaitable[None]]
@@ -53,7 +54,9 @@ def observed(scene: Scene, program: Program, *, live: Any = 2, **options: Any) -
 
     async def run() -> tuple[CastReport, list[str], float]:
         broker = MemoryBroker()
-        lockstep = Lockstep(scene.recording(), MEMORY, channels.encode, live=live, **{"patience": 10.0, **options})
+        lockstep = Lockstep(
+            scene.recording(), MEMORY, channels.encode, ToTheEnd(), live=live, **{"patience": 10.0, **options}
+        )
         pubsub = broker.pubsub()
         await pubsub.psubscribe("*")
         lockstep.unannounced(lockstep.cast.parts)

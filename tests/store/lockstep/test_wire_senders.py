@@ -14,6 +14,7 @@ from messager_store.lockstep import virtual_time
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.report import PartReport
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.event import Event
 
 ROUNDS = 6
@@ -37,7 +38,9 @@ def recording() -> Recording:
 async def observed(said: list[Any]) -> tuple[dict[Any, PartReport], float]:
     """Publish payloads in answer to each question; return the reports by agent, and the virtual time."""
     broker = MemoryBroker()
-    lockstep = Lockstep(recording(), kind_of(broker.url), channels.encode, live=[2, 3], patience=10, chances=1)
+    lockstep = Lockstep(
+        recording(), kind_of(broker.url), channels.encode, ToTheEnd(chances=1), live=[2, 3], patience=10
+    )
     lockstep.unannounced(lockstep.cast.parts)
     asked = broker.pubsub()
     await asked.psubscribe("questions")
