@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from messager.brokers import Broker, kind_of
@@ -63,6 +62,7 @@ class LiveReplay(Replay):
     """
 
     report: LiveReplayReport
+    FIXED_ORDER = "its live agents follow the recorded order"
 
     def __init__(
         self,
@@ -90,11 +90,13 @@ class LiveReplay(Replay):
         self.lockstep: Lockstep | None = None
         """The schedule of the live agents; known after the first `attach`, or when `run` has begun."""
         self.report.requested_speed = None  # the pace is that of the live agents
-        self.control.fixed_order = "its live agents follow the recorded order"
 
     def _new_report(self) -> LiveReplayReport:
         given = self.settings
         return LiveReplayReport("", given.requested_speed, given.dry_run, given.requested_rate)
+
+    def _live_status(self) -> dict[str, Any] | None:
+        return None if self.lockstep is None else live_status(self.lockstep)
 
     async def attach(self, messager: Messager, agents: Iterable[Any] | int | str | None = None) -> None:
         """Let a Messager of this process play these agents, which must be live. Call it before its first message.
@@ -162,9 +164,8 @@ class LiveReplay(Replay):
             match=self._match,
             patience=self._patience,
             paused=lambda: self.control.waiting or self.report.state is ReplayState.RATE,
+            admit=self.control.admit,
         )
-        self.lockstep.admit = self.control.admit
-        self.control.live = partial(live_status, self.lockstep)
         self.report.cast = self.lockstep.report
         self.report.at_least = False
         self.report.planned = sum(1 for entry in recording.messages if key(entry) not in self.lockstep.cast.expected)

@@ -64,7 +64,9 @@ class Lockstep:
     """One replay with live agents. `wire` gives the channel on which messages of a recorded channel are published.
 
     `live` are the agents that are live, by id, or "all". `match` decides whether a message is the expected one.
-    `patience` is the time (s) without any progress after which `policy` gives up a wait. Raises `CastError`.
+    `patience` is the time (s) without any progress after which `policy` gives up a wait; no time
+    counts while `paused` returns True. `admit` is awaited before each message of a live agent of this process, with the
+    recorded one in whose place it is said, or None. Raises `CastError`.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Lockstep:
         match: Match | None = None,
         patience: float = PATIENCE_S,
         paused: Callable[[], bool] = lambda: False,
+        admit: Callable[[Event | None], Awaitable[None]] | None = None,
     ) -> None:
         if not patience > 0:
             raise StoreError(f"{patience!r} is not a patience: give seconds, more than zero")
@@ -89,10 +92,7 @@ class Lockstep:
         self.presence = Presence(self.cast.parts)
         self.gates: dict[str, ScheduleGate] = {}
         """Gates of the Messagers in this process, by key of the part."""
-        self.on_divergence: Callable[[], None] = lambda: None
-        """Called after each divergence."""
-        self.admit: Callable[[Event | None], Awaitable[None]] | None = None
-        """Awaited before each message of a live agent of this process (see `ScheduleGate.admit`)."""
+        self.admit = admit
         self.kind = kind
         self.wire = wire
         self.match = match or Match()
@@ -495,7 +495,6 @@ class Lockstep:
 
     def _diverged(self, divergence: Any) -> None:
         self.report.add(divergence)
-        self.on_divergence()
         self.policy.diverged(divergence)
 
     def origin(self, place: Key) -> tuple[str, int] | None:

@@ -99,7 +99,16 @@ class Control:
     Every method raises `StoreError` after the end of the replay, and outside of its thread.
     """
 
-    def __init__(self, clock: ReplayClock, report: ReplayReport, guard: Guard) -> None:
+    def __init__(
+        self,
+        clock: ReplayClock,
+        report: ReplayReport,
+        guard: Guard,
+        fixed_order: str | None = None,
+        live: Callable[[], dict[str, Any] | None] = lambda: None,
+    ) -> None:
+        """`fixed_order` is the reason for which seek and speed are refused, or None. `live` returns the status of the
+        live agents (see `lockstep.status`), None without."""
         self._clock = clock
         self._report = report
         self._guard = guard
@@ -121,10 +130,8 @@ class Control:
         """Due times at the beginning of this part of the pass, and of the last published message."""
         self.cursor: Cursor | None = None
         """Position of the last message that was published."""
-        self.fixed_order: str | None = None
-        """The reason for which seek and speed are refused, or None."""
-        self.live: Callable[[], dict[str, Any]] | None = None
-        """Status of the live agents (see `lockstep.status`); None in a replay without."""
+        self.fixed_order = fixed_order
+        self._live = live
 
     # Verbs
 
@@ -238,7 +245,7 @@ class Control:
             "repeated": report.repeated,
             "state_messages": report.state_messages,
             "held_by": report.held_by,
-            "live": None if self.live is None else self.live(),
+            "live": self._live(),
         }
 
     # Called by the replay

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 from messager.brokers import Broker, BrokerKind, kind_of
 from messager.errors import MessagerError
@@ -66,6 +66,9 @@ class Replay:
     messages that are certain to be refused. `progress` is called with the report whenever it changes.
     """
 
+    FIXED_ORDER: str | None = None
+    """The reason for which seek and speed are refused, or None."""
+
     def __init__(
         self,
         log: EventLog,
@@ -90,7 +93,9 @@ class Replay:
         self.report = self._new_report()
         """Result so far."""
         self._pipeline = Pipeline(
-            broker, self.report, self.settings, clock or ReplayClock(self.settings.speed), progress
+            *(broker, self.report, self.settings, clock or ReplayClock(self.settings.speed), progress),
+            fixed_order=self.FIXED_ORDER,
+            live=self._live_status,
         )
 
     @property
@@ -116,6 +121,10 @@ class Replay:
                 f"an {kind.name} broker does not report its subscribers, so a replay cannot wait for them: start the "
                 "subscribers first, and replay without --wait-for-subscribers"
             )
+
+    def _live_status(self) -> dict[str, Any] | None:
+        """Return the status of the live agents; None without."""
+        return None
 
     def _new_report(self) -> ReplayReport:
         given = self.settings

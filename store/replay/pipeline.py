@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Protocol
+from typing import Any, Protocol
 
 from messager.brokers import Broker
 
@@ -51,7 +51,8 @@ class Source(Protocol):
 
 
 class Pipeline:
-    """Publishes the messages of a source. `progress` is called whenever the report changes.
+    """Publishes the messages of a source. `progress` is called whenever the report changes. `fixed_order` and `live`
+    are as in `Control`.
 
     `unlimited` permits full speed at a broker that does not report what its subscribers have not read: live agents
     set the pace. `remedy` is what to do about a payload that is too large.
@@ -65,6 +66,8 @@ class Pipeline:
         clock: ReplayClock,
         progress: Callable[[ReplayReport], None] = lambda report: None,
         *,
+        fixed_order: str | None = None,
+        live: Callable[[], dict[str, Any] | None] = lambda: None,
         unlimited: bool = False,
         remedy: str = REMEDY,
     ) -> None:
@@ -75,7 +78,7 @@ class Pipeline:
         """Maximum number of messages that are published together."""
         self.flow = FlowControl(broker, max_hold=settings.max_hold, holding=self._hold)
         self.guard = Guard(broker, self.flow, report, settings.force, settings.into_live, unlimited, remedy)
-        self.control = Control(clock, report, self.guard)
+        self.control = Control(clock, report, self.guard, fixed_order, live)
         self.waits = Waits(clock, rate, self.flow, self.control, self.enter)
         self._broker = broker
         self._progress = progress

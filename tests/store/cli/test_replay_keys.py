@@ -165,7 +165,6 @@ async def test_keys_that_a_replay_with_live_agents_refuses_say_so_and_are_not_in
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     replay = LiveReplay(None, "e1", MemoryBroker(), live="all")  # type: ignore[arg-type]
-    replay.control.fixed_order, replay.report.requested_speed = "its live agents follow the recorded order", None
     ended = asyncio.create_task(asyncio.sleep(0))
     await ended
     keys = ReplayKeys(replay, ReplayProgress(quiet=True), ended)  # type: ignore[arg-type]
