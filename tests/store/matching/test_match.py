@@ -16,6 +16,7 @@ import pytest
 
 from messager_store import Match, StoreError
 from messager_store.errors import JudgeFailed
+from messager_store.json_path import general_path
 from messager_store.matching.match import ValueDifference
 
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
@@ -388,3 +389,19 @@ def test_threads_and_loops_may_share_a_match() -> None:
         return all(await asyncio.gather(*(asyncio.to_thread(match.same, a, b) for _ in range(50))))
 
     assert asyncio.run(work())
+
+
+def test_the_suggested_rule_covers_every_element_of_an_array_and_no_other_key() -> None:
+    for path, rule in [
+        ("$.content[0].created_at", "**.created_at"),
+        ("$[1].a.b", "**.b"),
+        ('$.a[2]["b c"]', '**["b c"]'),
+        ("$.content[0]", "content[*]"),
+        ("$.a[2][3]", "a[*][*]"),
+        ("$[0]", "[*]"),
+        ("$.meta.id", "meta.id"),
+        ('$["b c"].d', '["b c"].d'),
+        ("$", "$"),
+    ]:
+        assert general_path(path) == rule
+        Match(ignore=rule)
