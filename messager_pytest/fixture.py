@@ -56,7 +56,7 @@ class ReplayFixture:
         self._shown = shown(self.path, base)
         again = rerun(item.nodeid, config.rootpath, base)
         match = self._mark.match
-        ignored = None if match is None else (match.ignore,) if isinstance(match.ignore, str) else tuple(match.ignore)
+        ignored = None if match is None else match.own_ignore
         self._context = Context(self._shown, again, config.get_verbosity(), self._mark.patience, ignored)
         self._called = False
         self._playing: Coroutine[Any, Any, CastReport | None] | None = None
