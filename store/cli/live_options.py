@@ -108,7 +108,8 @@ def show_cast(report: CastReport, *, stopped: bool = False) -> None:
 
 
 def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:
-    verdict = "different" if not report.equal else "stopped" if stopped else "equal"
+    as_recorded = report.first is None and not report.crashed
+    verdict = "equal" if report.equal else "stopped" if stopped and as_recorded else "different"
     counts = ", ".join(
         f"{report.total(name):,} {name}"
         for name in ("matched", "different", "missing", "late", "early", "unexpected")

@@ -30,7 +30,7 @@ from .cast import Live, Wire
 from .following import Following
 from .gate import ScheduleGate
 from .recording import Recording, key
-from .report import Divergence
+from .report import CastReport, Divergence
 from .run import PATIENCE_S, Lockstep, LockstepStopped
 from .schedule import Key, Part, Reception, Saying, SayingState, Verdict
 from .stop_notice import StopNotice
@@ -237,6 +237,7 @@ class PrefixLockstep(Lockstep):
         begun: frozenset[Key] = frozenset(),
         released_on: Callable[[str], bool] = lambda channel: True,
         paused: Callable[[], bool] = lambda: False,
+        report: CastReport | None = None,
     ) -> None:
         """`begun` are the events that are part of the checkpoints of the agents, which do not repeat them."""
         super().__init__(
@@ -250,6 +251,7 @@ class PrefixLockstep(Lockstep):
             continues=True,
             origins=True,
             paused=paused,
+            report=report,
         )
         played = cut - begun
         dropped = {

@@ -87,6 +87,7 @@ class Lockstep:
         origins: bool = False,
         chances: int = 3,
         paused: Callable[[], bool] = lambda: False,
+        report: CastReport | None = None,
     ) -> None:
         if not patience > 0:
             raise StoreError(f"{patience!r} is not a patience: give seconds, more than zero")
@@ -94,7 +95,7 @@ class Lockstep:
             raise StoreError(f"unknown on_timeout {on_timeout!r}: give continue or stop")
         self.recording = recording
         self.cast: Cast = make_cast(recording, live, wire)
-        self.report = CastReport()
+        self.report = CastReport() if report is None else report
         self.patience = Patience(patience, self._expire, lambda: paused() or self._judges, self._thinking_s)
         self.presence = Presence(self.cast.parts)
         self.gates: dict[str, ScheduleGate] = {}

@@ -159,8 +159,8 @@ def _show(report: ForkReport, as_json: bool) -> None:
     if report.excluded:
         lines.append(("left out", f"{plural(report.excluded, 'event')} that were caused from behind the point"))
     facts(lines)
-    if report.cast.parts:
-        show_cast(report.cast, stopped=not report.complete)
+    if report.parts:
+        show_cast(report, stopped=not report.complete)
 
 
 def _seconds(text: str) -> float:
