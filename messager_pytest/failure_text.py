@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from messager_store.json_path import general_path
 from messager_store.lockstep.divergence_text import key_differences
 from messager_store.text import plural, safe
 
@@ -57,8 +58,9 @@ def failure(
         parts.append(f"everything, in full:    {context.rerun} -vv")
     if not report.crashed and task is None:
         parts.append(f"if the change is right: {context.rerun} --recording=accept")
-        if first is not None and (path := _match_path(first)) is not None:
-            rule = f"ignore=[{', '.join(map(_quoted, [*(context.ignored or ()), path]))}]"
+        if first is not None and first.kind == "different" and first.path and first.path != "$":
+            paths = [*(context.ignored or ()), general_path(first.path)]
+            rule = f"ignore=[{', '.join(map(_quoted, paths))}]"
             rule = f"match=Match({rule})" if context.ignored is None else rule
             parts.append(f"if it differs each run: {rule} in the mark of the test")
     return "\n".join(parts)
@@ -128,12 +130,6 @@ def _who(of: Divergence) -> str:
 
 def _part(label: str, report: CastReport) -> PartReport | None:
     return next((part for part in report.parts if part.label == label), None)
-
-
-def _match_path(of: Divergence) -> str | None:
-    """Return the path of a value that differs; None for a whole payload."""
-    path = (of.path or "$").removeprefix("$").removeprefix(".")
-    return path if path and of.kind == "different" else None
 
 
 def _quoted(path: str) -> str:

@@ -18,6 +18,7 @@ import pytest
 
 from messager.errors import MessagerError
 from messager_store.errors import JudgeFailed, StoreError, VirtualTimeRefused
+from messager_store.lockstep.report import CastReport
 from messager_store.matching.match import Match
 
 from . import loops
@@ -32,7 +33,6 @@ from .recording_paths import SUFFIXES, Context, rerun, shown, similar
 if TYPE_CHECKING:
     from messager.brokers.base import Broker
     from messager_store.lockstep.play import Agent
-    from messager_store.lockstep.report import CastReport
 
     from .new_recording import Made
 
@@ -56,10 +56,10 @@ class ReplayFixture:
         self._shown = shown(self.path, base)
         again = rerun(item.nodeid, config.rootpath, base)
         match = self._mark.match
-        ignored = None if match is None else (match.ignore,) if isinstance(match.ignore, str) else tuple(match.ignore)
+        ignored = None if match is None else match.own_ignore
         self._context = Context(self._shown, again, config.get_verbosity(), self._mark.patience, ignored)
         self._called = False
-        self._playing: Coroutine[Any, Any, CastReport | None] | None = None
+        self._playing: Coroutine[Any, Any, CastReport] | None = None
         self._made: Made | None = None
         self._accepted: list[tuple[RecordingFile, Played]] = []
 
@@ -68,12 +68,12 @@ class ReplayFixture:
         """Path of the recording."""
         return self._mark.path
 
-    def __call__(self, agents: Any, agent: Agent | None = None) -> CastReport | None:
+    def __call__(self, agents: Any, agent: Agent | None = None) -> CastReport:
         """Play the recording to live agents in virtual time, and fail the test at the first divergence.
 
         `replay(3, seller)`: agent 3 is played by `seller`, an async function that takes a Messager. `replay({3: seller,
-        7: buyer})`: several agents; a tuple of ids is the key of agents that share a Messager. Returns the report, or
-        None if `--recording=new` made the recording.
+        7: buyer})`: several agents; a tuple of ids is the key of agents that share a Messager. Returns the report, an
+        empty one if `--recording=new` made the recording.
         """
         __tracebackhide__ = True
         if loops.in_event_loop():
@@ -84,7 +84,7 @@ class ReplayFixture:
             _, task = self._run(loops.virtual(loops.START_NS), self._make(live), live)
             if task is not None:
                 _fail(f"{raised(task)}. No recording was made.", task.error)
-            return None
+            return CastReport()
         if self._broker is None:
             loop = loops.virtual(file.events[0].ts if file.events else None)
         else:
@@ -92,7 +92,7 @@ class ReplayFixture:
         played, task = self._run(loop, self._play(file, live), live)
         return self._finish(file, played, task)
 
-    def play(self, agents: Any, agent: Agent | None = None) -> Coroutine[Any, Any, CastReport | None]:
+    def play(self, agents: Any, agent: Agent | None = None) -> Coroutine[Any, Any, CastReport]:
         """Play the recording to live agents in the event loop of an async test, in real time: `await replay.play(...)`.
 
         Arguments and result are those of `replay(...)`.
@@ -100,7 +100,7 @@ class ReplayFixture:
         self._playing = self._played(agents, agent)
         return self._playing
 
-    async def _played(self, agents: Any, agent: Agent | None) -> CastReport | None:
+    async def _played(self, agents: Any, agent: Agent | None) -> CastReport:
         __tracebackhide__ = True
         if not loops.in_event_loop():
             _fail("`replay.play(...)` needs asyncio: run this test on asyncio, or use `replay(...)` in a plain test.")
@@ -108,7 +108,7 @@ class ReplayFixture:
         file = self._read(live)
         if file is None:
             await self._make(live)
-            return None
+            return CastReport()
         return self._finish(file, await self._play(file, live))
 
     def check_that_it_was_called(self) -> None:

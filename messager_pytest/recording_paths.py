@@ -33,7 +33,7 @@ class Context:
     patience: float = 30.0
     """Seconds after which a message is given up."""
     ignored: tuple[str, ...] | None = None
-    """Paths that the `Match` in the mark of the test ignores; None if it has no `Match`."""
+    """Paths that the `Match` in the mark of the test is given to ignore; None if it has no `Match`."""
 
     @property
     def full(self) -> bool:

@@ -106,6 +106,18 @@ def place_of(path: str) -> list[str | int]:
     return [step[0] for step in parse(path) if not isinstance(step, Wildcard)]
 
 
+def general_path(path: str) -> str:
+    """Return the path of a rule for a value that differs each time, given the path of one difference.
+
+    What varies at one index of an array varies at all: the rule for `$.items[2].at` is `**.at`, and `items[*]` for
+    `$.items[2]`. A key outside of arrays stays the key in its place. `$`, the whole payload, stays `$`.
+    """
+    steps = place_of(path)
+    if any(isinstance(step, int) for step in steps[:-1]) and isinstance(steps[-1], str):
+        return f"**{_step_text(steps[-1])}"
+    return "".join("[*]" if isinstance(step, int) else _step_text(step) for step in steps).removeprefix(".") or "$"
+
+
 def _step_text(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"

@@ -127,7 +127,7 @@ def _note_shared_paths(result: Comparison) -> None:
     if shared is None:
         return
     first = "" if shared.changed == result.messages.changed else "first "
-    options = " ".join(f"--ignore {quote(path.removeprefix('$.'))}" for path in shared.paths)
+    options = " ".join(f"--ignore {quote(path)}" for path in shared.paths)
     note(
         f"{shared.messages:,} of the {first}{shared.changed:,} changed messages differ only in "
         f"{' and '.join(shared.paths)}: {options} compares the rest"

@@ -10,13 +10,14 @@ import click
 
 from ..log.typed_ids import ids_among
 from ..text import plural, safe
-from .match_options import given_match, match_options
+from .match_options import match_options
 from .output import Column, facts, table
 
 if TYPE_CHECKING:
     from ..experiments.records import Experiment
     from ..lockstep.report import CastReport, Divergence, PartReport
     from ..log.event_log import EventLog
+    from ..matching.match import Match
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,12 +45,8 @@ _OPTIONS = (
 )
 
 
-LIVE_OPTIONS = ("live", "patience", "on_timeout", "ignore", "shape", "tolerance", "bytes_only")
-"""Names of the parameters that `live_options` adds, which `given_live` takes."""
-
-
 def live_options(function: F) -> F:
-    """Add --live, --patience, --on-timeout and the options of `Match`."""
+    """Add --live, --patience, --on-timeout and the options of `Match`: the arguments that `given_live` takes."""
     function = match_options(function)
     for option in reversed(_OPTIONS):
         function = option(function)
@@ -64,19 +61,15 @@ async def given_live(
     live: tuple[str, ...],
     patience: str | None,
     on_timeout: str | None,
-    ignore: tuple[str, ...],
-    shape: tuple[str, ...],
-    tolerance: float | None,
-    bytes_only: bool,
+    match: Match | None,
 ) -> dict[str, Any]:
     """Return the arguments of `LiveReplay` for its live agents; none without `--live`."""
-    match = given_match(ignore, shape, tolerance, bytes_only)
     if not live:
         if patience is not None or on_timeout is not None:
             raise click.UsageError("--patience and --on-timeout are for live agents: add --live")
         if match is not None:
             raise click.UsageError(
-                "--ignore, --shape, --tolerance and --bytes compare what live agents say: add --live"
+                "--framework, --ignore, --shape, --tolerance and --bytes compare what live agents say: add --live"
             )
         return {}
     return {
@@ -115,7 +108,8 @@ def show_cast(report: CastReport, *, stopped: bool = False) -> None:
 
 
 def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:
-    verdict = "different" if not report.equal else "stopped" if stopped else "equal"
+    as_recorded = report.first is None and not report.crashed
+    verdict = "equal" if report.equal else "stopped" if stopped and as_recorded else "different"
     counts = ", ".join(
         f"{report.total(name):,} {name}"
         for name in ("matched", "different", "missing", "late", "early", "unexpected")

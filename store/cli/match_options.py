@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
+    click.option(
+        "--framework",
+        type=click.Choice(["agentscope", "agentsociety"]),
+        metavar="NAME",
+        help="agentscope or agentsociety: leave out the ids and the times of the wall clock of its messages.",
+    ),
     click.option(
         "--ignore",
         multiple=True,
@@ -37,20 +44,24 @@ _OPTIONS = (
 
 
 def match_options(function: F) -> F:
-    """Add --ignore, --shape, --tolerance and --bytes."""
+    """Add the options of a `Match`; the verb gets them as one argument, `match`, which is None if none was given."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in ("framework", "ignore", "shape", "tolerance", "bytes_only")}
+        return function(*args, match=_match(**given), **kwargs)
+
     for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+        call = option(call)
+    return call  # type: ignore[return-value]
 
 
-def given_match(
-    ignore: tuple[str, ...], shape: tuple[str, ...], tolerance: float | None, bytes_only: bool
-) -> Match | None:
-    """Return the `Match` of the options, or None if there was none. Raises `StoreError` for wrong ones."""
+def _match(tolerance: float | None, **given: Any) -> Match | None:
+    """Return the `Match` of the options. Raises `StoreError` for wrong ones."""
     from ..matching.match import Match
 
-    if not ignore and not shape and tolerance is None and not bytes_only:
+    if tolerance is None and not any(given.values()):
         return None
-    if bytes_only and tolerance is not None:
+    if given["bytes_only"] and tolerance is not None:
         raise click.UsageError("--bytes compares every byte: leave out --tolerance")
-    return Match(ignore=ignore, tolerance=tolerance or 0.0, shape=shape, bytes_only=bytes_only)
+    return Match.from_dict({**given, "tolerance": tolerance or 0.0})

@@ -86,11 +86,11 @@ def show_report(report: ReplayReport, *, waited: bool = False) -> None:
         click.echo(f"nothing to publish: all {report.skipped:,} events are left out")
         return
     _show_internal(report)
-    from ..lockstep.live_replay import cast_of
+    from ..lockstep.live_replay import LiveReplayReport
 
     if report.published and report.no_subscriber == report.published:
         remedy = "; patterns of other channels count as well" if waited else "; --wait-for-subscribers 1 waits for one"
-        if cast_of(report) is not None and not waited:
+        if isinstance(report, LiveReplayReport) and not waited:
             remedy = " on the channels of the recorded messages"  # live programs were there, see the notes of the cast
         click.secho(f"nobody was listening{remedy}", fg="yellow", err=True)
 
@@ -118,7 +118,7 @@ def _show_dry_run(report: ReplayReport) -> None:
 
 
 def _result(report: ReplayReport) -> list[tuple[str, str]]:
-    from ..lockstep.live_replay import cast_of
+    from ..lockstep.live_replay import LiveReplayReport
     from ..replay import ReplayState
 
     rate = report.published / report.duration_s if report.duration_s else 0.0
@@ -133,7 +133,7 @@ def _result(report: ReplayReport) -> list[tuple[str, str]]:
         ("no subscriber", unheard),
         ("held back", length(report.held_back_s) + (" for slow subscribers" if report.held_back_s else "")),
     ]
-    if cast_of(report) is None:
+    if not isinstance(report, LiveReplayReport):
         lines.append(("speed", f"{achieved} times (requested: {requested})"))
     if report.seeks:
         lines.append(("seeks", _seeks(report)))

@@ -139,7 +139,7 @@ class Fork:
         self._recorder: Recorder
         self.clock: Clock
         """Clock of the copies. Give it to the Messagers that `attach` gets, so that all times are of one clock."""
-        self.report = ForkReport(into, parent, "")
+        self.report = ForkReport(exp_id=into, parent=parent, cursor="")
         self.lockstep: Lockstep
         self.experiment: Experiment
         """The fork."""
@@ -241,6 +241,7 @@ class Fork:
             live=self._live,
             match=self._match,
             patience=self._patience,
+            report=self.report,
         )
         self._plan = source.plan
         self._pipeline = Pipeline(
@@ -250,7 +251,7 @@ class Fork:
         )
         report = self.report
         report.parent, report.cursor = source.parent.exp_id, str(source.cut.cursor)
-        report.events, report.excluded, report.cast = len(source.cut.keys), source.cut.excluded, self.lockstep.report
+        report.events, report.excluded = len(source.cut.keys), source.cut.excluded
         self.experiment = await self._in_store(
             create_fork(log.database, source.parent, self._into, source.cut.cursor, **self._described)  # type: ignore[arg-type]
         )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .report import CastReport
 
 
-@dataclass(slots=True)
-class ForkReport:
-    """Result of a fork, or what was done so far."""
+@dataclass(kw_only=True)
+class ForkReport(CastReport):
+    """Result of a fork, or what was done so far: what live agents repeated, and what was done besides."""
 
     exp_id: str
     parent: str
@@ -32,7 +32,11 @@ class ForkReport:
     """True once the whole prefix is in the fork and all gates are open."""
     stopped: str | None = None
     """Reason why the fork stopped."""
-    cast: CastReport = field(default_factory=CastReport)
+
+    @property
+    def equal(self) -> bool:
+        """Return whether the prefix is complete, and live agents said in it what they said in the recording."""
+        return self.complete and super().equal
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON data."""
@@ -44,5 +48,5 @@ class ForkReport:
             "complete": self.complete,
             "stopped": self.stopped,
             **{name: getattr(self, name) for name in counts},
-            "cast": {**self.cast.to_dict(), "equal": self.complete and self.cast.equal},
+            "cast": super().to_dict(),
         }

@@ -33,26 +33,17 @@ if TYPE_CHECKING:
     from messager import Messager
 
 
-@dataclass(slots=True)
-class LiveReplayReport(ReplayReport):
-    """Report of a replay with live agents."""
-
-    cast: CastReport | None = None
-    """Messages of live agents, compared with the recording; None until the recording is read."""
+@dataclass
+class LiveReplayReport(CastReport, ReplayReport):
+    """Report of a replay with live agents: what they said, and what was published besides."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON data, with the report on the live agents as `live`."""
-        data = ReplayReport.to_dict(self)  # super() does not know a class with slots
-        return data if self.cast is None else {**data, "live": self.cast.to_dict()}
-
-
-def cast_of(report: ReplayReport) -> CastReport | None:
-    """Return the report on the live agents of a replay, or None: it had none."""
-    return report.cast if isinstance(report, LiveReplayReport) else None
+        """Return the report as JSON data, with what the live agents said as `live`."""
+        return {**ReplayReport.to_dict(self), "live": CastReport.to_dict(self)}
 
 
 class LiveReplay(Replay):
-    """A `Replay` with live agents, which set its pace. Its report is `report.cast`.
+    """A `Replay` with live agents, which set its pace. Its report compares what they say with the recording.
 
     `live` are the agents whose messages are expected instead of published ("all": everybody; None: those that `play`
     is given). Their Messagers follow the recorded schedule (`attach`, or MESSAGER_REPLAY in other processes). `match`,
@@ -165,8 +156,8 @@ class LiveReplay(Replay):
             patience=self._patience,
             paused=lambda: self.control.waiting or self.report.state is ReplayState.RATE,
             admit=self.control.admit,
+            report=self.report,
         )
-        self.report.cast = self.lockstep.report
         self.report.at_least = False
         self.report.planned = sum(1 for entry in recording.messages if key(entry) not in self.lockstep.cast.expected)
         return plan

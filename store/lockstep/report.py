@@ -116,9 +116,9 @@ class PartReport:
         return not (self.absent or self.different or self.missing or self.unexpected or self.late or self.early)
 
 
-@dataclass(slots=True)
+@dataclass
 class CastReport:
-    """Result of all live agents."""
+    """Result of all live agents. The reports of a `LiveReplay` and of a `Fork` add what was done besides."""
 
     parts: list[PartReport] = field(default_factory=list)
     divergences: list[Divergence] = field(default_factory=list)

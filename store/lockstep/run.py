@@ -81,12 +81,13 @@ class Lockstep:
         patience: float = PATIENCE_S,
         paused: Callable[[], bool] = lambda: False,
         admit: Callable[[Event | None], Awaitable[None]] | None = None,
+        report: CastReport | None = None,
     ) -> None:
         if not patience > 0:
             raise StoreError(f"{patience!r} is not a patience: give seconds, more than zero")
         self.recording = recording
         self.cast: Cast = make_cast(recording, live, wire)
-        self.report = CastReport()
+        self.report = CastReport() if report is None else report
         self.policy = policy
         self.patience = Patience(patience, self.policy.expire, lambda: paused() or self._judges, self._thinking_s)
         self.presence = Presence(self.cast.parts)

@@ -19,7 +19,22 @@ __all__ = ["Judge", "Match", "ValueDifference"]
 
 Judge = Callable[[Any, Any], Awaitable[bool]]
 
-_KEYS = ("bytes_only", "ignore", "shape", "tolerance")
+_KEYS = ("bytes_only", "framework", "ignore", "shape", "tolerance")
+_FRAMEWORKS: Final[Mapping[str, tuple[str, ...]]] = {
+    # Msg: `id` and `timestamp` in 0.1 and 1.x, `created_at` and `finished_at` in 2.x. A block has an id, in 2.x also
+    # times, and blocks may be in `output` of tool results and in `hint`. Not `**.id`: arguments of tools have ids, too.
+    "agentscope": (
+        "timestamp",
+        *(
+            f"{place}{key}"
+            for place in ("", "content.*.", "content.*.output.*.", "content.*.hint.*.")
+            for key in ("id", "created_at", "finished_at")
+        ),
+    ),
+    # Chats, interviews and surveys have a time in ms; `_date_time` is the same as text; ids of surveys are uuids.
+    "agentsociety": ("timestamp", "_date_time", "survey_id", "data.id"),
+}
+"""Paths to what is random or the wall clock in the messages of a framework."""
 _NO_JSON: Final = object()
 _EXACT = Rules(exact=True)
 
@@ -145,13 +160,47 @@ class Match:
         }
 
     @classmethod
+    def agentscope(cls, *, ignore: Sequence[str] = (), **rules: Any) -> Match:
+        """Return rules that leave out the ids and times of an AgentScope message (0.1, 1.x, 2.x) and of its blocks.
+
+        The payload is the message. `ignore` are further paths, and `rules` the other arguments of a `Match`.
+        """
+        return cls(ignore=(*_FRAMEWORKS["agentscope"], *_paths("ignore", ignore)), **rules)
+
+    @classmethod
+    def agentsociety(cls, *, ignore: Sequence[str] = (), **rules: Any) -> Match:
+        """Return rules that leave out the wall-clock times and the ids of surveys in messages of AgentSociety 1.3.
+
+        `day` and `t` are compared: they are the time of the simulation. `ignore` and `rules` as in `agentscope`.
+        """
+        return cls(ignore=(*_FRAMEWORKS["agentsociety"], *_paths("ignore", ignore)), **rules)
+
+    @property
+    def own_ignore(self) -> tuple[str, ...]:
+        """Paths of `ignore` without those of a framework."""
+        ignore = tuple(self.ignore)
+        for paths in _FRAMEWORKS.values():
+            if ignore[: len(paths)] == paths:
+                return ignore[len(paths) :]
+        return ignore
+
+    @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Match:
-        """Return the rules that `to_dict` wrote; every key may be missing. Raises `StoreError`."""
+        """Return the rules that `to_dict` wrote; every key may be missing. Raises `StoreError`.
+
+        With `framework`, "agentscope" or "agentsociety", the rules are added to those of the method of that name.
+        """
         if not isinstance(data, Mapping):
             raise StoreError(f"{data!r} is no match: give an object with any of the keys {', '.join(_KEYS)}")
         if unknown := sorted(str(key) for key in data if key not in _KEYS):
             raise StoreError(f"unknown key of a match: {', '.join(unknown)}. The keys are {', '.join(_KEYS)}.")
-        return cls(**data)
+        rules = dict(data)
+        if (framework := rules.pop("framework", None)) is None:
+            return cls(**rules)
+        if framework not in tuple(_FRAMEWORKS):
+            raise StoreError(f"unknown framework {framework!r} of a match: give {' or '.join(_FRAMEWORKS)}")
+        made: Match = getattr(cls, framework)(**rules)
+        return made
 
     def _found(
         self, expected: bytes, actual: bytes, most: int, decode: Callable[[str], Any] = json.loads

@@ -162,7 +162,7 @@ async def test_it_is_reproduced_over_redis_by_a_variable_in_the_environment(
         ungated = seed == 1
         settings = {
             "experiment": recorded,
-            "match": {"ignore": WALL_CLOCK + SIMULATED_CLOCK},
+            "match": {"framework": "agentsociety", "ignore": SIMULATED_CLOCK},
             "patience": 20,
             "report": str(tmp_path / str(seed)),
         }
@@ -214,7 +214,7 @@ def test_it_is_reproduced_in_virtual_time_with_its_own_pace(
 
     async def again(seed: int) -> tuple[CastReport, float]:
         lockstep = Lockstep(
-            recording, kind_of("memory://"), ChannelMap(), ToTheEnd(), match=Match(ignore=WALL_CLOCK), patience=1000
+            recording, kind_of("memory://"), ChannelMap(), ToTheEnd(), match=Match.agentsociety(), patience=1000
         )
 
         def attach(messager: Messager, patterns: list[str]) -> None:

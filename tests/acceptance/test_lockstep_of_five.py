@@ -96,7 +96,7 @@ async def test_all_five_in_one_process_repeat_every_message(
                     five.agents(GROUPS[source]), connected=lambda messager, hook=recorder: messager.add_log_hook(hook)
                 )
             await broker.close()
-            assert report.cast is not None and report.cast.equal and report.cast.pace == "lockstep", report.cast
+            assert report.equal and report.pace == "lockstep", report
             assert await _equal(log, exp_id, source)
 
 
@@ -113,7 +113,7 @@ async def test_all_five_in_virtual_time_repeat_every_message(store: str, source:
                 virtual_time=True,
                 connected=lambda one, kept=sent: one.add_log_hook(Kept(kept)),  # type: ignore[misc]
             )
-            assert report.cast is not None and report.cast.equal and report.cast.pace == "lockstep"
+            assert report.equal and report.pace == "lockstep"
             assert schedules.said(sent, source) == then
             exp_id = f"{source}-virtual-{run}"
             await asyncio.to_thread(virtual_time.run, _in_virtual_time(replay, store, exp_id, GROUPS[source]))

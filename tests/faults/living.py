@@ -179,9 +179,9 @@ async def around(say: Callable[..., None], store: str, exp: str, broker: str, to
             await replay.run()
         except StoreError:
             say("failed")
-        cast = replay.report.cast
-        if cast is not None:
-            Path("observed.json").write_text(json.dumps({**cast.to_dict(), "published": replay.report.published}))
+        if replay.lockstep is not None:
+            report = replay.report.to_dict()
+            Path("observed.json").write_text(json.dumps({**report["live"], "published": report["published"]}))
     await carrier.close()
     say("done")
 

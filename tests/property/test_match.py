@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store import Match
+from messager_store.json_path import general_path
 from messager_store.sharing.json_paths import PathRedactor
 
 KEYS = st.text(alphabet="ab.*\\0é", min_size=1, max_size=3)
@@ -109,6 +110,17 @@ def test_a_change_outside_is_seen_and_its_place_is_named(value: Any, data: st.Da
         for key in changed
     )
     assert found == expected
+
+
+@given(VALUES, VALUES, st.data())
+def test_the_rule_that_is_suggested_for_a_difference_covers_it(value: Any, new: Any, data: st.DataObject) -> None:
+    if not (known := places(value)):
+        return
+    changed = replaced(value, data.draw(st.sampled_from(known)), new)
+    for one, other in ((value, changed), ([value], [changed])):
+        a, b = json.dumps(one).encode(), json.dumps(other).encode()
+        paths = [found.path for found in Match().differences(a, b, 1000) or ()]
+        assert paths == [] or Match(ignore=[general_path(path) for path in paths]).same(a, b)
 
 
 @given(VALUES, PATHS.filter(bool))

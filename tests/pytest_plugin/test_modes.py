@@ -54,7 +54,7 @@ def test_a_missing_recording_fails_and_says_how_to_make_it(shop: Shop) -> None:
 
 
 def test_new_makes_the_recording_that_is_missing_and_lists_it(shop: Shop) -> None:
-    shop.write(BOTH)
+    shop.write(BOTH.replace("replay({3: seller, 7: buyer})", "assert replay({3: seller, 7: buyer}).equal"))
     result = shop.run("--recording=new")
     result.assert_outcomes(passed=1)
     assert "tests/recordings/shop.jsonl: 4 messages recorded" in text_of(result)

@@ -9,7 +9,7 @@ import click
 
 from ..comparison_output import ROWS, comparison_as_dict, show_comparison, show_summary, summary_as_dict
 from ..filters import Filters, note_where, selection_options
-from ..match_options import given_match, match_options
+from ..match_options import match_options
 from ..numbers import Whole
 from ..options import asynchronous, open_log, output_options, pairs, store_option
 from ..output import Form, note, print_data
@@ -74,10 +74,7 @@ async def command(
     to_exp: str | None,
     keep_names: bool,
     by_sender: bool,
-    ignore: tuple[str, ...],
-    shape: tuple[str, ...],
-    tolerance: float | None,
-    bytes_only: bool,
+    match: Match | None,
     full: bool,
     rows: int | None,
     summary: bool,
@@ -99,9 +96,9 @@ async def command(
     The filters and POINT are those of `events`. They apply to each side: a POINT is resolved in each experiment,
     --limit counts the messages of each, and --kind compares events of this kind instead of messages.
 
-    Payloads are compared byte for byte. With --ignore, --shape or --tolerance, payloads that are JSON are compared as
-    JSON values, in which the order of keys, white space, and 1 for 1.0 make no difference. A PATH that no payload
-    has is noted.
+    Payloads are compared byte for byte. With --framework, --ignore, --shape or --tolerance, payloads that are
+    JSON are compared as JSON values, in which the order of keys, white space, and 1 for 1.0 make no difference. A PATH
+    that no payload has is noted.
 
     A replay with live agents reproduces the order in which each Messager sent its messages, not the order between
     Messagers: use --by-sender if several of them send on one channel.
@@ -117,7 +114,6 @@ async def command(
     from ...replay import ChannelMap
 
     renamed = ChannelMap(pairs(mapping, "--map"), to_exp) if mapping or to_exp else None
-    match = given_match(ignore, shape, tolerance, bytes_only)
     filters.refuse("last_per", "context", reason="messages are compared in order: leave it out")
     how = _How(renamed, keep_names, match)
     async with open_log(store) as log, open_log(store_b or store) as log_b:

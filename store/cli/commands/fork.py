@@ -8,7 +8,7 @@ import click
 
 from ...text import plural, safe
 from ..live_options import live_agents, show_cast
-from ..match_options import given_match, match_options
+from ..match_options import match_options
 from ..options import (
     asynchronous,
     broker_at,
@@ -25,6 +25,7 @@ from ..progress import Progress
 if TYPE_CHECKING:
     from ...lockstep.fork_report import ForkReport
     from ...log.event import Cursor
+    from ...matching.match import Match
 
 
 @click.command()
@@ -75,10 +76,7 @@ async def command(
     exclude: tuple[str, ...],
     mapping: tuple[str, ...],
     patience: str,
-    ignore: tuple[str, ...],
-    shape: tuple[str, ...],
-    tolerance: float | None,
-    bytes_only: bool,
+    match: Match | None,
     name: str | None,
     tags: tuple[str, ...],
     meta: tuple[str, ...],
@@ -103,7 +101,6 @@ async def command(
     from ...lockstep.run import LiveAgentFailed
     from ...lockstep.run_key import who_needs_it
 
-    match = given_match(ignore, shape, tolerance, bytes_only)
     stopped: str | None = None
     async with broker_at(broker) as carrier:
         await carrier.connect()  # before an experiment is created that would stay empty
@@ -163,8 +160,8 @@ def _show(report: ForkReport, as_json: bool) -> None:
     if report.excluded:
         lines.append(("left out", f"{plural(report.excluded, 'event')} that were caused from behind the point"))
     facts(lines)
-    if report.cast.parts:
-        show_cast(report.cast, stopped=not report.complete)
+    if report.parts:
+        show_cast(report, stopped=not report.complete)
 
 
 def _seconds(text: str) -> float:

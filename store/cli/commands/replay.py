@@ -110,7 +110,7 @@ async def command(
     In a terminal, keys control the replay: space pauses and resumes, s publishes one message, the arrow keys move by
     5 s and 1 min of recorded time, + and - change the speed, q ends the replay and ? lists the keys.
     """
-    from ...lockstep.live_replay import LiveReplay, cast_of
+    from ...lockstep.live_replay import LiveReplay, LiveReplayReport
     from ...lockstep.run_key import who_needs_it
     from ...replay import Replay, checked_rate, checked_speed
 
@@ -162,7 +162,7 @@ async def command(
                     progress.clear()
                     show_stopped(report, as_json)
     note_where(selection)
-    cast = cast_of(report)
+    cast = report if isinstance(report, LiveReplayReport) else None
     if as_json:
         print_json(report.to_dict())
     else:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...text import plural
 from ..filters import Filters, note_where, selection_options
-from ..match_options import given_match, match_options
+from ..match_options import match_options
 from ..options import asynchronous, open_log, store_option
 from ..output import note
 from ..place import PLACE
 from ..progress import Progress
 from ..sharing_notes import note_sharing
+
+if TYPE_CHECKING:
+    from ...matching.match import Match
 
 
 @click.command()
@@ -36,10 +39,7 @@ async def command(
     output: str,
     paths: tuple[str, ...],
     pseudonymise: bool,
-    ignore: tuple[str, ...],
-    shape: tuple[str, ...],
-    tolerance: float | None,
-    bytes_only: bool,
+    match: Match | None,
     store_b: str | None,
     store: str,
     filters: Filters,
@@ -50,18 +50,18 @@ async def command(
     `verify`. It loads nothing and sends nothing. The filters are those of `events`; --redact and --pseudonymise are
     those of `export`. At most 500,000 messages: select some of a longer experiment, or use `messager view`.
 
-    With B, the file has both experiments side by side, aligned as by `diff`; --ignore, --shape, --tolerance and
-    --bytes are those of `diff`.
+    With B, the file has both experiments side by side, aligned as by `diff`; --framework, --ignore, --shape,
+    --tolerance and --bytes are those of `diff`.
     """
     from ...formats.sharing import sharing
     from ...view.comparing import report_two
     from ...view.report import report
 
     selection = filters.selection()
-    match = given_match(ignore, shape, tolerance, bytes_only)
     if other is None and (store_b is not None or match is not None):
         raise click.UsageError(
-            "--store-b, --ignore, --shape, --tolerance and --bytes are for two experiments: name the second one"
+            "--store-b, --framework, --ignore, --shape, --tolerance and --bytes are for two experiments: name the "
+            "second one"
         )
     if other is not None:
         filters.refuse("last_per", "context", reason="messages are compared in order: leave it out")

@@ -100,7 +100,7 @@ async def compare(
             side.leave_whole(whole)
     if match is not None and match.bytes_only and match.judge is None:
         match = None
-    absent = AbsentPaths(() if match is None else (*match.ignore, *match.shape))
+    absent = AbsentPaths(() if match is None else (*match.own_ignore, *match.shape))
     canonical = Canonical(match)
     known = await _read(_Reading(sides, canonical, match is not None, rows), sides, absent, progress)
     result = Comparison(

@@ -233,7 +233,7 @@ class Comparison:
     by_sender: bool = False
     """True if the messages of each sender on a channel were compared on their own. `channels` counts these then."""
     absent_paths: list[str] = field(default_factory=list)
-    """Paths of the `match` that no JSON payload of either side has, so that they have no effect."""
+    """Paths given to the `match` that no JSON payload of either side has, so that they have no effect."""
     exp_ids: tuple[str, str] | None = None
     """The exp_ids in the channels of A and B, if these counted as the same; None if names were compared as recorded."""
 

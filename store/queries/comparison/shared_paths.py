@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ...json_path import general_path
 from ...matching.match import Match
 from .result import Difference
 
@@ -15,6 +16,8 @@ FEWEST = 3
 """Changed messages of which that can be said."""
 MOST = 3
 """Paths in which a message may differ."""
+MOST_VALUES = 100
+"""Values in which a message may differ, such as the times of the elements of an array."""
 _BY_VALUE = Match()
 
 
@@ -22,7 +25,7 @@ class SharedPaths(NamedTuple):
     """The paths in which most changed messages differ, and in nothing else."""
 
     paths: tuple[str, ...]
-    """As `Match.ignore` takes them."""
+    """As `Match.ignore` takes them (see `general_path`)."""
     messages: int
     """Changed messages that differ there only."""
     changed: int
@@ -52,6 +55,8 @@ def _paths(difference: Difference) -> tuple[str, ...]:
     a, b, match = difference.a, difference.b, difference.match
     if a is None or b is None:
         return ()
-    found = (_BY_VALUE if match is None or match.bytes_only else match).differences(a.payload, b.payload, MOST + 1)
-    paths = tuple(sorted(one.path for one in found or ()))
-    return () if len(paths) > MOST or "$" in paths else paths
+    rules = _BY_VALUE if match is None or match.bytes_only else match
+    found = rules.differences(a.payload, b.payload, MOST_VALUES + 1) or ()
+    paths = {general_path(one.path) for one in found}
+    fewest = tuple(sorted(path for path in paths if f"**.{path}" not in paths))
+    return () if len(found) > MOST_VALUES or len(fewest) > MOST or "$" in paths else fewest

@@ -214,10 +214,9 @@ export function showComparison(found, sources, urls) {
     const first = examined < found.counts.changed ? "first " : "";
     const names = paths.map(visible).join(" and ");
     const text = `${numberText(messages)} of the ${first}${numberText(examined)} changed messages differ only in `;
-    const options = paths.map((path) => path.replace(/^\$\./, ""));
     const remedy = urls.without
-      ? h("a", { href: urls.without(options) }, `compare without ${names}`)
-      : h("code", {}, options.map((path) => `--ignore ${visible(path)}`).join(" "));
+      ? h("a", { href: urls.without(paths) }, `compare without ${names}`)
+      : h("code", {}, paths.map((path) => `--ignore ${visible(path)}`).join(" "));
     return h("p", { class: "notes" }, text, h("span", { class: "mono" }, names), ": ", remedy, urls.without ? null : " compares the rest");
   }
 

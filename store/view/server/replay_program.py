@@ -20,7 +20,7 @@ from messager.brokers import open_broker
 from messager.errors import MessagerError
 
 from ...errors import StoreError
-from ...lockstep.live_replay import LiveReplay, cast_of
+from ...lockstep.live_replay import LiveReplay, LiveReplayReport
 from ...log.event_log import EventLog
 from ...replay import ControlSocket, Replay, ReplayReport, ReplayState
 from ...text import plural
@@ -47,9 +47,9 @@ async def replay(work: dict[str, Any]) -> int:
                     print(line)
         finally:
             await broker.close()
-    cast = cast_of(replay.report)
-    equal = cast is None or cast.equal
-    return 0 if equal and not replay.report.failed else 1
+    report = replay.report
+    differs = isinstance(report, LiveReplayReport) and not report.equal
+    return 1 if differs or report.failed else 0
 
 
 def _cancel_at_end_of_input(running: asyncio.Task[Any]) -> None:
@@ -72,12 +72,12 @@ def result(report: ReplayReport) -> Iterator[str]:
     for one in report.failures:
         count = plural(one.messages, "message")
         yield f"{one.outcome}: {one.channel} ({count} from {one.first} on): {one.reason}"
-    if (cast := cast_of(report)) is not None:
+    if isinstance(report, LiveReplayReport):
         names = ("matched", "different", "missing", "late", "early", "unexpected")
-        counts = [f"{number:,} {name}" for name in names if (number := cast.total(name))]
-        verdict = "equal" if cast.equal else "different"
-        yield f"live agents {verdict}: {cast.total('expected'):,} expected, {', '.join(counts) or 'none said'}"
-        yield from cast.notes
+        counts = [f"{number:,} {name}" for name in names if (number := report.total(name))]
+        verdict = "equal" if report.equal else "different"
+        yield f"live agents {verdict}: {report.total('expected'):,} expected, {', '.join(counts) or 'none said'}"
+        yield from report.notes
 
 
 def main() -> None:

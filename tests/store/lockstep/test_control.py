@@ -81,7 +81,7 @@ async def test_steps_count_recorded_messages_and_those_of_live_agents(log: Event
         report = await asyncio.wait_for(task, 60)
     expected = [text for number in range(QUESTIONS) for text in (f"question {number}", f"answer {number}")]
     assert texts(broker) == expected
-    assert report.cast.equal and report.cast.total("matched") == QUESTIONS
+    assert report.equal and report.total("matched") == QUESTIONS
 
 
 async def test_a_pause_holds_everybody_if_all_are_live(log: EventLog) -> None:
@@ -99,7 +99,7 @@ async def test_a_pause_holds_everybody_if_all_are_live(log: EventLog) -> None:
     assert await replay.control.step(2) == 2
     await until(lambda: texts(broker) == ["question 0", "answer 0"])
     replay.control.resume()
-    assert (await asyncio.wait_for(task, 60)).cast.equal
+    assert (await asyncio.wait_for(task, 60)).equal
 
 
 async def test_while_a_replay_is_paused_no_message_is_given_up(log: EventLog) -> None:
@@ -114,7 +114,7 @@ async def test_while_a_replay_is_paused_no_message_is_given_up(log: EventLog) ->
         await seller()(messager)
 
     report = await replay.play({3: pauses}, virtual_time=True)
-    assert report.cast is not None and report.cast.equal and not report.cast.timed_out
+    assert report.equal and not report.timed_out
 
 
 async def test_a_step_does_not_wait_for_ever_for_an_agent_that_is_silent(log: EventLog) -> None:
@@ -123,7 +123,7 @@ async def test_a_step_does_not_wait_for_ever_for_an_agent_that_is_silent(log: Ev
         assert replay.control.paused
         replay.control.resume()
         report = await asyncio.wait_for(task, 60)
-    assert report.published == QUESTIONS and report.cast.total("missing") > 0
+    assert report.published == QUESTIONS and report.total("missing") > 0
 
 
 async def test_seek_and_speed_are_refused_with_the_reason(log: EventLog) -> None:
@@ -149,7 +149,7 @@ async def test_without_flow_control_a_rate_is_required_and_no_speed_is_offered(l
         with pytest.raises(ReplayRefused, match=r"with --rate$"):
             await LiveReplay(log, "e1", Secretive(), live=live).play({3: seller()})
     report = await LiveReplay(log, "e1", Secretive(), live=[3], rate=1000.0).play({3: seller()})
-    assert report.cast is not None and report.cast.equal
+    assert report.equal
 
 
 async def test_the_status_has_the_live_agents_and_the_message_that_is_awaited(log: EventLog) -> None:

@@ -47,8 +47,8 @@ async def test_a_run_with_two_recorders_of_each_messager_is_reproduced(
         await asyncio.gather(asker(one), answerer(two))
     for agents in ({1: asker}, {2: answerer}, {1: asker, 2: answerer}):
         report = await LiveReplay(log, "exp-1", MemoryBroker(), patience=5).play(agents)
-        assert report.cast is not None and report.cast.equal and report.cast.pace == "lockstep"
-        assert [part.expected for part in report.cast.parts] == [3] * len(agents)
+        assert report.equal and report.pace == "lockstep"
+        assert [part.expected for part in report.parts] == [3] * len(agents)
         assert report.published == 3 * (2 - len(agents))
 
 

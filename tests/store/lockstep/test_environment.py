@@ -240,7 +240,7 @@ async def test_beside_a_replay_that_publishes_them_nothing_is_said_of_recorded_m
             await answers(messager, 2)
 
     await asyncio.gather(replay.run(), three())
-    assert replay.report.cast is not None and replay.report.cast.equal
+    assert replay.report.equal
     assert "no live sender" not in capsys.readouterr().err
 
 
@@ -257,8 +257,8 @@ async def test_a_divergence_of_a_program_is_shown_with_what_it_had_heard(recorde
                 await messager.send_message("exps:e2:agents:1:a", content, 3)
 
     await asyncio.gather(replay.run(), three())
-    assert replay.report.cast is not None and replay.report.cast.first is not None
-    first = replay.report.cast.first
+    assert replay.report.first is not None
+    first = replay.report.first
     assert first.said == b'"other"'
     assert first.heard == [("exps:e2:agents:3:q", b'"q0"'), ("exps:e2:agents:3:q", b'"q1"')]
 
@@ -277,11 +277,8 @@ async def test_a_program_with_other_subscriptions_than_recorded_is_told_on_both_
             await messager.fetch_messages()
 
     await asyncio.gather(replay.run(), three())
-    assert replay.report.cast is not None
-    assert replay.report.cast.first is not None and replay.report.cast.first.heard == []
-    assert replay.report.cast.notes == [
-        "agent 3 has not subscribed to exps:e2:agents:3:q, where the recorded one received"
-    ]
+    assert replay.report.first is not None and replay.report.first.heard == []
+    assert replay.report.notes == ["agent 3 has not subscribed to exps:e2:agents:3:q, where the recorded one received"]
     assert (
         "2 messages of the recording could not reach it: it was subscribed to elsewhere, and the recorded one to "
         "exps:e2:agents:3:*" in capsys.readouterr().err

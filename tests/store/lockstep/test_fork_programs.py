@@ -80,12 +80,12 @@ async def test_a_program_that_differs_stops_the_fork_and_the_other_programs_at_o
     assert str(error).startswith(
         "the fork stopped: message 2 of 2 of agent 1 on exps:e2:agents:3:q differs (at $). Make"
     )
-    found = fork.report.cast.first
+    found = fork.report.first
     assert found is not None and found.expected is not None
     assert (found.kind, found.expected.payload, found.said) == ("different", b'"q1"', b'"other"')
     assert found.heard == [("exps:e2:agents:1:a", b'"a0"')]
-    assert fork.report.cast.total("different") == 1 and not fork.report.cast.equal
-    assert fork.report.cast.pace == "lockstep"
+    assert fork.report.total("different") == 1 and not fork.report.equal
+    assert fork.report.pace == "lockstep"
     assert [str(other) for other in others] == [str(error), str(error)]
     assert await state(parent) == "stopped: " + str(error).removeprefix("the fork stopped: ")
 
@@ -105,8 +105,8 @@ async def test_programs_that_do_not_come_are_named_with_the_way_to_start_them_an
     fork = forked(parent, broker, patience=3)  # the program that comes has set up a recorder by then
     error, other = await run(fork, answers(broker))
     assert isinstance(error, ProgramsMissing), error
-    assert fork.report.cast.pace == "lockstep"
-    assert {part.label: part.attached for part in fork.report.cast.parts} == {"agent 1": False, "agent 3": True}
+    assert fork.report.pace == "lockstep"
+    assert {part.label: part.attached for part in fork.report.parts} == {"agent 1": False, "agent 3": True}
     assert str(error) == (
         "the fork stopped: no live program plays agent 1, and none came within 3 s. Start each with "
         "MESSAGER_REPLAY=e1 in its environment and the exp_id of the fork, or raise the patience."

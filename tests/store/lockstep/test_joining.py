@@ -70,10 +70,8 @@ async def test_a_program_that_plays_somebody_who_is_not_live_is_noted(log: Event
     broker = MemoryBroker()
     async with programs(broker, messager_of_3="exps:w:agents:3:*", messager_of_4="exps:w:agents:4:*"):
         report = await replayed(log, broker, 3)
-    assert report.cast is not None and report.cast.total("missing") == 1
-    assert report.cast.notes == [
-        "live programs of w play agent 4, whose messages were published from the recording as well"
-    ]
+    assert report.total("missing") == 1
+    assert report.notes == ["live programs of w play agent 4, whose messages were published from the recording as well"]
 
 
 async def test_a_program_that_is_not_subscribed_as_its_agent_was_is_noted(log: EventLog) -> None:
@@ -81,9 +79,7 @@ async def test_a_program_that_is_not_subscribed_as_its_agent_was_is_noted(log: E
     broker = MemoryBroker()
     async with programs(broker, messager_of_3="exps:other:agents:3:*", messager_of_4="exps:w:agents:4:*"):
         report = await replayed(log, broker, 3, 4)
-    assert report.cast is not None and report.cast.notes == [
-        "agent 3 has not subscribed to exps:w:agents:3:chat, where the recorded one received"
-    ]
+    assert report.notes == ["agent 3 has not subscribed to exps:w:agents:3:chat, where the recorded one received"]
 
 
 async def test_what_others_say_in_the_place_of_an_agent_that_has_no_live_program_is_unexpected(log: EventLog) -> None:
@@ -103,11 +99,11 @@ async def test_what_others_say_in_the_place_of_an_agent_that_has_no_live_program
         playing = asyncio.create_task(play())
         report = await replayed(log, broker, 3, 4)
     playing.cancel()
-    assert report.cast is not None and not report.cast.equal
-    three, four = report.cast.parts
+    assert not report.equal
+    three, four = report.parts
     assert (three.attached, three.matched, three.missing) == (True, 1, 0)
     assert (four.attached, four.absent, four.matched, four.missing, four.unexpected) == (False, True, 0, 1, 1)
-    assert report.cast.notes == ["no live program plays agent 4: 1 message in its place came from others"]
+    assert report.notes == ["no live program plays agent 4: 1 message in its place came from others"]
 
 
 async def test_a_listener_that_has_no_live_program_is_not_equal(log: EventLog) -> None:
@@ -119,7 +115,7 @@ async def test_a_listener_that_has_no_live_program_is_not_equal(log: EventLog) -
     broker = MemoryBroker()
     async with programs(broker, messager_of_3="exps:w:agents:3:*"):
         report = await replayed(log, broker, 3, 4)
-    assert report.cast is not None and [(part.equal, part.absent) for part in report.cast.parts] == [
+    assert [(part.equal, part.absent) for part in report.parts] == [
         (True, False),
         (False, True),
     ]

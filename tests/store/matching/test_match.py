@@ -16,6 +16,7 @@ import pytest
 
 from messager_store import Match, StoreError
 from messager_store.errors import JudgeFailed
+from messager_store.json_path import general_path
 from messager_store.matching.match import ValueDifference
 
 DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
@@ -364,7 +365,9 @@ def test_a_match_is_a_value_that_can_be_pickled_copied_and_written_to_a_file() -
 
 
 def test_a_file_with_an_unknown_key_or_another_form_is_refused_by_name() -> None:
-    with pytest.raises(StoreError, match=r"unknown key of a match: ignored, judge\. The keys are bytes_only, ignore"):
+    with pytest.raises(
+        StoreError, match=r"unknown key of a match: ignored, judge\. The keys are bytes_only, framework"
+    ):
         Match.from_dict({"ignored": ["id"], "judge": None})
     with pytest.raises(StoreError, match="is no match: give an object"):
         Match.from_dict(["id"])
@@ -388,3 +391,66 @@ def test_threads_and_loops_may_share_a_match() -> None:
         return all(await asyncio.gather(*(asyncio.to_thread(match.same, a, b) for _ in range(50))))
 
     assert asyncio.run(work())
+
+
+def test_the_suggested_rule_covers_every_element_of_an_array_and_no_other_key() -> None:
+    for path, rule in [
+        ("$.content[0].created_at", "**.created_at"),
+        ("$[1].a.b", "**.b"),
+        ('$.a[2]["b c"]', '**["b c"]'),
+        ("$.content[0]", "content[*]"),
+        ("$.a[2][3]", "a[*][*]"),
+        ("$[0]", "[*]"),
+        ("$.meta.id", "meta.id"),
+        ('$["b c"].d', '["b c"].d'),
+        ("$", "$"),
+    ]:
+        assert general_path(path) == rule
+        Match(ignore=rule)
+
+
+def society_message(payload: dict[str, Any], now: int, survey: str, **changes: Any) -> bytes:
+    """Return a payload of AgentSociety 1.3 with the wall clock `now` (ms) and the id of a survey."""
+    clock = {"timestamp": now, "_date_time": f"2026-03-01 10:00:00.{now:06}+00:00"}
+    filled = {key: survey if value == "SURVEY" else clock.get(key, value) for key, value in payload.items()}
+    if "data" in filled:
+        filled["data"] = {**payload["data"], "id": survey}
+    return json.dumps({**filled, **changes}).encode()
+
+
+def test_the_rules_for_agentsociety_leave_out_the_wall_clock_and_ids_of_surveys_but_not_simulated_time() -> None:
+    words = json.dumps({"content": "hello", "propagation_count": 1})
+    survey = {"id": "", "title": "mood", "description": "", "pages": [], "response_count": 0}
+    chat = {"from": 1, "content": words, "type": "social", "timestamp": 0, "day": 0, "t": 28800.0}
+    interview = {"from": "none", "content": "How are you?", "timestamp": 0, "_date_time": 0}
+    asked = {"from": "none", "survey_id": "SURVEY", "timestamp": 0, "data": survey, "_date_time": 0}
+    match = Match.agentsociety()
+    for payload in (chat, interview, asked):
+        one, other = society_message(payload, 1, "a1"), society_message(payload, 2, "b2")
+        assert not Match().same(one, other) and match.same(one, other)
+        for key in payload.keys() - {"timestamp", "_date_time", "survey_id"}:
+            assert not match.same(one, society_message(payload, 2, "b2", **{key: "changed"}))
+    later = society_message(chat, 2, "b2", t=28801.0)
+    assert not match.same(society_message(chat, 1, "a1"), later)
+    assert Match.agentsociety(ignore="t").same(society_message(chat, 1, "a1"), later)
+
+
+def test_the_rules_for_agentscope_compare_the_arguments_of_tools_also_those_called_id() -> None:
+    def calling(call: str, order: int) -> bytes:
+        block = {"type": "tool_use", "id": call, "name": "buy", "input": {"id": order}}
+        return json.dumps({"id": call, "name": "alice", "role": "assistant", "content": [block]}).encode()
+
+    assert Match.agentscope().same(calling("c1", 1), calling("c2", 1))
+    assert not Match.agentscope().same(calling("c1", 1), calling("c2", 2))
+    more = Match.agentscope(ignore=["content.*.input.id"], tolerance=0.5)
+    assert more.same(calling("c1", 1), calling("c2", 2))
+    assert more.tolerance == 0.5 and more.own_ignore == ("content.*.input.id",)
+
+
+def test_a_file_names_the_framework_whose_rules_are_added() -> None:
+    assert Match.from_dict({"framework": "agentscope"}) == Match.agentscope()
+    given = {"framework": "agentsociety", "ignore": ["day"], "tolerance": 1}
+    assert Match.from_dict(given) == Match.agentsociety(ignore=["day"], tolerance=1)
+    for name in ("autogen", ["agentscope"]):
+        with pytest.raises(StoreError, match=r"unknown framework .* of a match: give agentscope or agentsociety"):
+            Match.from_dict({"framework": name})

@@ -264,7 +264,10 @@ def test_the_verb_takes_the_options_of_a_match(tmp_path: Path) -> None:
     assert code == 0 and text.count("no JSON payload that was compared has ids:") == 1
     code, text = diff("--ignore", "**", "--json")
     assert code == 0 and json.loads(text)["absent_paths"] == []
+    code, text = diff("--framework", "agentscope", "--ignore", "n", "--ignore", "ids", "--shape", "said")
+    assert code == 0 and "no JSON payload that was compared has ids:" in text
     for wrong in (
+        ["--framework", "autogen"],
         ["--ignore", "a..b"],
         ["--tolerance", "-1"],
         ["--bytes", "--tolerance", "0"],
