@@ -18,7 +18,7 @@ from messager import Broker, Clock, MemoryBroker, Messager, MessageRecord, Redis
 from messager.brokers import kind_of
 from messager_store import EventLog, NewEvent, Replay
 from messager_store.lockstep import virtual_time
-from messager_store.lockstep.loading import load_recording
+from messager_store.lockstep.cut import load_recording
 from messager_store.lockstep.play import Agent, Agents, LiveAgents
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.run import Lockstep

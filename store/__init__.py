@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from .formats.jsonl import export_jsonl, import_jsonl
     from .formats.pack import pack, unpack
     from .lockstep.fork import Fork
-    from .lockstep.fork_report import ForkReport
     from .lockstep.live_replay import LiveReplay
-    from .lockstep.real_thread import RealThread
-    from .lockstep.recorder_thread import RecorderThread
+    from .lockstep.recorder_thread import RealThread, RecorderThread
+    from .lockstep.report import ForkReport
     from .log.channel_map import ChannelMap
     from .log.event import Cursor, Event, NewEvent
     from .log.event_log import EventLog
@@ -55,14 +54,14 @@ _MODULE_OF = {
     "EventLog": "log.event_log",
     "Experiment": "experiments.records",
     "Fork": "lockstep.fork",
-    "ForkReport": "lockstep.fork_report",
+    "ForkReport": "lockstep.report",
     "Known": "queries.knowledge",
     "LiveReplay": "lockstep.live_replay",
     "Match": "matching.match",
     "NewEvent": "log.event",
     "NotJson": "log.not_json",
     "Problems": "queries.problems",
-    "RealThread": "lockstep.real_thread",
+    "RealThread": "lockstep.recorder_thread",
     "Recorder": "recording.recorder",
     "RecorderRow": "experiments.records",
     "RecorderThread": "lockstep.recorder_thread",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, Unpack
 
 from .errors import StoreError
 from .experiments.records import Experiment
-from .lockstep.real_thread import RealThread
+from .lockstep.recorder_thread import RealThread
 from .log.event import Event
 from .log.event_log import EventLog
 from .log.selection import Filters, Selection, selection_of

@@ -4,7 +4,7 @@ They travel on the channel `messager-replay:{exp_id}` of the live experiment, si
 content: `{"part", "patterns"}` when a Messager has subscribed, and `{}` of a program that has nothing to say yet. A
 replay that publishes recorded messages says `{"live": [parts]}`: nobody waits for the others, which it plays from the
 recording. A program of a fork that stops, or the fork itself, says `{"stopped": reason}`, with the divergence (see
-`stop_notice`). Whoever hears of a program for the first time tells it everything again.
+`prefix.StopNotice`). Whoever hears of a program for the first time tells it everything again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from messager.errors import MessagerError, PublishError
 from ..errors import ReplayFailed, StoreError
 from ..text import plural
 from .presence import Presence
-from .run_key import RunKey, who_needs_it
-from .signing import Signer
+from .signing import RunKey, Signer, who_needs_it
 
 POLL_S = 1.0
 CHANNEL = "messager-replay:"

@@ -1,6 +1,10 @@
 """Cast: which recorded messages live agents are to say, and which are published from the recording.
 
 A message belongs to the Messager that sent it. Senders are needed only to cast some of the agents of one Messager.
+Receptions of live Messagers whose sendings are not in the recording are published from it, each message once.
+
+Messages are released, and live ones awaited, in replay order. If the clocks of recorders differed, a message may lie
+behind one that was said after it had been heard: it comes where it is needed (`release_order`).
 """
 
 from __future__ import annotations
@@ -15,7 +19,39 @@ from ..errors import StoreError
 from ..log.event import Event
 from .recording import Recording, given_sender, is_subscription, key, retracted
 from .schedule import Key, Part, Reception, Saying, Unreceived
-from .unrecorded import add_unrecorded
+
+_Same = tuple[str | None, bytes]
+"""Channel and payload."""
+
+
+def add_unrecorded(recording: Recording, parts: Iterable[Part]) -> None:
+    """Add such receptions to the messages of a recording, and name them as the sources of the receptions of `parts`."""
+    waiting = {
+        reception.origin: reception for part in parts for reception in part.receptions if reception.source is None
+    }
+    if not waiting:
+        return
+    sent = {(entry.channel, entry.payload) for entry in recording.events if entry.kind == "sent"}
+    heard: dict[_Same, dict[str | None, list[Event]]] = {}
+    for entry in recording.events:
+        if key(entry) in waiting and not entry.redacted and (entry.channel, entry.payload) not in sent:
+            heard.setdefault((entry.channel, entry.payload), {}).setdefault(entry.messager, []).append(entry)
+    played: dict[_Same, list[Key]] = {}
+    for entry in recording.messages:
+        if entry.kind == "received":
+            played.setdefault((entry.channel, entry.payload), []).append(key(entry))
+    added = []
+    for same, by_messager in heard.items():
+        if same not in played:
+            most = max(by_messager.values(), key=len)
+            added += most
+            played[same] = [key(entry) for entry in most]
+        for events in by_messager.values():
+            for entry, source in zip(events, played[same], strict=False):
+                waiting[key(entry)].source = source
+    if added:
+        recording.messages = sorted([*recording.messages, *added], key=lambda entry: entry.cursor)
+
 
 Live = Iterable[Any] | int | str | None
 """Agents that are live, by id with its JSON type; "all" is everybody, None nobody."""
@@ -278,3 +314,44 @@ def _distinct(agents: Iterable[Any]) -> list[Any]:
 def among(agent: Any, listed: Iterable[Any]) -> bool:
     """Return whether an id is one of these, with its JSON type: 5 is not "5"."""
     return any(type(agent) is type(one) and agent == one for one in listed)
+
+
+def release_order(recording: Recording, cast: Cast) -> list[Event]:
+    """Return the messages of a recording, in replay order unless a live message depends on a later one."""
+    places = {key(entry): place for place, entry in enumerate(recording.messages)}
+    needed = _dependencies(cast, places)
+    changed = True
+    moved = False
+    while changed:
+        changed = False
+        for message, before in needed:
+            place = places[message]
+            for one in before:
+                if places[one] > place:
+                    places[one] = place
+                    changed = moved = True
+    if not moved:
+        return recording.messages
+    order = enumerate(recording.messages)
+    ranked = sorted((places[key(entry)], key(entry) in cast.expected, place) for place, entry in order)
+    return [recording.messages[place] for _, _, place in ranked]
+
+
+def _dependencies(cast: Cast, places: dict[Key, int]) -> list[tuple[Key, list[Key]]]:
+    """Return, for each live message, what it directly depends on: what was heard since the last one, and that one."""
+    found = []
+    for part in cast.parts:
+        if not part.exact:
+            continue
+        before: list[Key] = []
+        at = 0
+        for saying in part.sayings:
+            while at < saying.needs:
+                source = part.receptions[at].source
+                if source is not None and source in places:
+                    before.append(source)
+                at += 1
+            if key(saying.event) in places:
+                found.append((key(saying.event), before))
+                before = [key(saying.event)]
+    return found

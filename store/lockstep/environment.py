@@ -35,10 +35,9 @@ from ..log.selection import Selection
 from ..replay.plan import make_plan
 from ..text import plural
 from .announcing import Announcing, is_announcement
-from .cut import closed_cut
+from .cut import closed_cut, load_recording
 from .divergence_text import short_lines
 from .gate import ScheduleGate
-from .loading import load_recording
 from .policy import Policy
 from .prefix import Prefix
 from .report import KEPT, first_of

@@ -43,14 +43,13 @@ from ..replay.settings import ReplaySettings
 from .announcing import Announcing
 from .cast import Live
 from .copier import Copier
-from .fork_report import ForkReport
+from .cut import PrefixSource, load_prefix
 from .play import Agents, LiveAgents
 from .policy import LockstepStopped
 from .prefix import Prefix, ProgramsMissing
-from .prefix_source import PrefixSource, load_prefix
-from .real_thread import RealThread
-from .recorder_thread import RecorderThread
+from .recorder_thread import RealThread, RecorderThread
 from .recording import key
+from .report import ForkReport
 from .run import PATIENCE_S, Lockstep
 from .schedule import Key
 from .virtual_time import VirtualLoop

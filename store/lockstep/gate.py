@@ -28,12 +28,11 @@ from ..errors import JudgeFailed
 from .announcing import is_announcement
 from .following import Following
 from .pairing import Pairing
+from .patience import Turns
 from .policy import LockstepStopped
+from .presence import Subscriptions
 from .schedule import Key, Part, Reception, Saying, SayingState, Verdict
-from .subscriptions import Subscriptions
-from .turns import Turns
-from .unclaimed import Unclaimed
-from .verdicts import Verdicts
+from .verdicts import Unclaimed, Verdicts
 
 _MESSAGE = attrgetter("message")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from messager import channels
 from messager.brokers import Broker, kind_of
 
-from ..errors import StoreError
+from ..errors import ReplayFailed, StoreError
 from ..experiments.records import Experiment
 from ..log.event_log import EventLog
 from ..matching.match import Match
@@ -17,14 +19,14 @@ from ..replay.engine import Replay
 from ..replay.plan import Plan
 from ..replay.report import ReplayReport
 from ..replay.state import ReplayState
-from .cast import Live
-from .joining import joined
-from .loading import load_recording
+from .announcing import Announcing
+from .cast import Live, make_cast
+from .cut import load_recording
 from .play import Agents, LiveAgents
 from .recording import key
 from .report import CastReport
 from .run import PATIENCE_S, Lockstep
-from .status import live_status
+from .schedule import Part
 from .to_the_end import OnTimeout, ToTheEnd
 from .virtual_time import VirtualLoop, run_in_thread
 from .watchdog import Watchdog
@@ -170,3 +172,101 @@ class LiveReplay(Replay):
             async with joined(lockstep, self._broker, self._exp_id, without_messager=without_messager):
                 await self._pipeline.run(lockstep, plan)
         self.report.loops = 1
+
+
+NAMED = 5
+"""Maximum number of Messagers, or of channels, that a text names."""
+
+
+@asynccontextmanager
+async def joined(lockstep: Lockstep, broker: Broker, exp_id: str, *, without_messager: bool) -> AsyncIterator[None]:
+    """Context in which live programs with this exp_id take the parts that no Messager of this process has.
+
+    It begins when they have announced themselves, or patience ends; with `without_messager`, they are programs that do
+    not. Programs that play somebody else, or are not subscribed, are noted in the report at the end. Raises
+    `ReplayFailed` if nobody came for any of the parts.
+    """
+    announcing = Announcing(
+        *(broker, exp_id, lockstep.presence, kind_of(broker.url)),
+        failed=lockstep.stop,
+        note=lockstep.report.notes.append,
+    )
+    async with announcing, lockstep.observer(broker):
+        remote = [part for part in lockstep.cast.parts if part.key not in lockstep.gates]
+        if remote:
+            await announcing.start(part.key for part in lockstep.cast.parts)
+            if without_messager:
+                lockstep.unannounced(remote)
+            else:
+                await lockstep.policy.until_there(remote)
+                if not lockstep.gates and not any(part.key in lockstep.presence.remote for part in remote):
+                    why = _nobody_came(lockstep, exp_id, remote), announcing.refusals()
+                    raise ReplayFailed(". ".join(filter(None, why)))
+        yield
+        if others := _others(lockstep):
+            lockstep.report.notes.append(
+                f"live programs of {exp_id} play {others}, whose messages were published from the recording as well"
+            )
+
+
+def _nobody_came(lockstep: Lockstep, exp_id: str, remote: list[Part]) -> str:
+    seconds = f"{lockstep.patience.seconds:g} s"
+    if others := _others(lockstep):
+        awaited = "; ".join(part.label for part in remote[:NAMED])
+        return (
+            f"no live program of {exp_id} came for {awaited} within {seconds}; those that came play {others}. Name the "
+            "agents that they play with --live, or start the programs of the others"
+        )
+    return (
+        f"no live program of {exp_id} came within {seconds}. Start it with this exp_id, and with "
+        f"MESSAGER_REPLAY={lockstep.recording.exp_id} in its environment, or give --wait-for-subscribers for a program "
+        "without a Messager of this package"
+    )
+
+
+def _others(lockstep: Lockstep) -> str:
+    """Return a text that names what live programs play although it is not live here; empty if there is nothing."""
+    here = {key for part in lockstep.cast.parts for key in (part.key, *part.joined)}
+    keys = lockstep.presence.remote.keys() - here
+    everybody = make_cast(lockstep.recording, "all", lockstep.wire).parts if keys else []
+    return "; ".join([part.label for part in everybody if part.key in keys][:NAMED])
+
+
+PARTS = 100
+"""Maximum number of parts that a status lists; `of` is the number of all."""
+_COUNTS = ("expected", "matched", "different", "missing", "unexpected")
+
+
+def live_status(lockstep: Lockstep) -> dict[str, Any]:
+    """Return the live agents and what is awaited from them.
+
+    `parts` are the live Messagers with their counts so far, and whether they are `there`: in this process, announced
+    by another one, or observed to have spoken. `waiting_for` is what the replay waits for, empty if for nothing: a
+    Messager that has not subscribed yet, or a message that is to be said.
+    """
+    presence, parts = lockstep.presence, lockstep.cast.parts
+    known = {report.key: report for report in lockstep.report.parts}
+    listed = []
+    for part in parts[:PARTS]:
+        report = known.get(part.key)
+        counts = {name: 0 if report is None else getattr(report, name) for name in _COUNTS}
+        counts["expected"] = counts["expected"] or len(part.sayings)
+        spoken = counts["matched"] + counts["different"] + counts["unexpected"] > 0
+        there = part.key in lockstep.gates or part.key in presence.remote or spoken
+        listed.append({"label": part.label, "there": there, **counts})
+    waits: list[dict[str, Any]] = []
+    absent = presence.awaited
+    waits += [{"part": part.label, "for": "subscription"} for part in parts if part.key in absent]
+    if (awaited := lockstep.awaited) is not None:
+        part, saying = awaited
+        waits.append(
+            {
+                "part": part.label,
+                "for": "message",
+                "number": saying.number + 1,
+                "of": len(part.sayings),
+                "channel": channels.decode(saying.channel),
+                "cursor": str(saying.event.cursor),
+            }
+        )
+    return {"of": len(parts), "parts": listed, "waiting_for": waits[:PARTS]}

@@ -30,9 +30,8 @@ from ..log.event import Event
 from ..matching.match import Match
 from ..recording.derived_ids import DerivedIds
 from ..text import plural
-from .cast import Cast, Live, Wire, make_cast, weak_receptions
+from .cast import Cast, Live, Wire, make_cast, release_order, weak_receptions
 from .gate import ScheduleGate
-from .order import release_order
 from .patience import Patience
 from .policy import LockstepStopped, Policy
 from .presence import Presence

@@ -14,8 +14,7 @@ from messager.record import MessageRecord
 from ..errors import ReplayFailed
 from .patience import Patience
 from .schedule import Part, Saying, SayingState, Verdict
-from .unclaimed import Unclaimed
-from .verdicts import Verdicts
+from .verdicts import Unclaimed, Verdicts
 
 if TYPE_CHECKING:
     from ..matching.match import Match

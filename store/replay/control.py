@@ -108,7 +108,7 @@ class Control:
         live: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         """`fixed_order` is the reason for which seek and speed are refused, or None. `live` returns the status of the
-        live agents (see `lockstep.status`), None without."""
+        live agents (see `lockstep.live_replay`), None without."""
         self._clock = clock
         self._report = report
         self._guard = guard

@@ -23,7 +23,7 @@ from ..output import facts, note, print_json
 from ..progress import Progress
 
 if TYPE_CHECKING:
-    from ...lockstep.fork_report import ForkReport
+    from ...lockstep.report import ForkReport
     from ...log.event import Cursor
     from ...matching.match import Match
 
@@ -99,7 +99,7 @@ async def command(
     from ...lockstep.fork import Fork
     from ...lockstep.policy import LockstepStopped
     from ...lockstep.run import LiveAgentFailed
-    from ...lockstep.run_key import who_needs_it
+    from ...lockstep.signing import who_needs_it
 
     stopped: str | None = None
     async with broker_at(broker) as carrier:

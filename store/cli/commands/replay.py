@@ -111,7 +111,7 @@ async def command(
     5 s and 1 min of recorded time, + and - change the speed, q ends the replay and ? lists the keys.
     """
     from ...lockstep.live_replay import LiveReplay, LiveReplayReport
-    from ...lockstep.run_key import who_needs_it
+    from ...lockstep.signing import who_needs_it
     from ...replay import Replay, checked_rate, checked_speed
 
     reason = "a replay publishes every message of its range: leave it out"

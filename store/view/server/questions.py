@@ -14,7 +14,7 @@ from sqlalchemy import func, select
 
 from ...db.schema import redaction
 from ...experiments.records import Experiment
-from ...lockstep.real_thread import RealThread
+from ...lockstep.recorder_thread import RealThread
 from ...log.event_log import EventLog
 from ...log.event_query import recorders_now
 from ...projection.query import Projection, projected

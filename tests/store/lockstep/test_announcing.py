@@ -16,8 +16,7 @@ from messager_store import EventLog, LiveReplay, Recorder
 from messager_store.lockstep import announcing
 from messager_store.lockstep.announcing import Announcing
 from messager_store.lockstep.presence import Presence
-from messager_store.lockstep.run_key import RunKey
-from messager_store.lockstep.signing import Signer
+from messager_store.lockstep.signing import RunKey, Signer
 from tests.support import until
 from tests.support.redis_topologies import ask
 

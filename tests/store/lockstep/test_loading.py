@@ -5,7 +5,7 @@ from __future__ import annotations
 from messager import MemoryBroker, MessageRecord, channels
 from messager.brokers import kind_of
 from messager_store import EventLog, Recorder
-from messager_store.lockstep.loading import load_recording
+from messager_store.lockstep.cut import load_recording
 from messager_store.lockstep.run import Lockstep
 from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.log.channel_map import ChannelMap

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from messager import Messager, channels
-from messager_store.lockstep.cast import make_cast
-from messager_store.lockstep.order import release_order
+from messager_store.lockstep.cast import make_cast, release_order
 from messager_store.log.event import Event
 from tests.support.scenes import Scene, fetched, played
 

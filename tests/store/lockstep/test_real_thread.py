@@ -11,7 +11,7 @@ import aiosqlite
 import pytest
 
 from messager_store.errors import StoreError
-from messager_store.lockstep.real_thread import RealThread
+from messager_store.lockstep.recorder_thread import RealThread
 from messager_store.lockstep.virtual_time import VirtualLoop, run
 
 

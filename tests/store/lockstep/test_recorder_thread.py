@@ -14,8 +14,7 @@ from messager.record import SUBSCRIBED
 from messager_store import Event, EventLog, Recorder, verify
 from messager_store.errors import ExperimentClosed
 from messager_store.experiments.registry import find
-from messager_store.lockstep.real_thread import RealThread
-from messager_store.lockstep.recorder_thread import RecorderThread
+from messager_store.lockstep.recorder_thread import RealThread, RecorderThread
 from messager_store.lockstep.virtual_time import run, virtual_clock
 from messager_store.recording.recorder import Durability
 from tests.support import Stores

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from messager_store.errors import StoreError
-from messager_store.lockstep.run_key import VARIABLE, RunKey
+from messager_store.lockstep.signing import VARIABLE, RunKey
 
 
 def test_each_run_has_a_key_of_its_own_which_only_this_user_reads_while_it_lasts() -> None:

@@ -9,8 +9,7 @@ import pytest
 from messager import channels
 from messager_store.lockstep.cast import make_cast
 from messager_store.lockstep.divergence_text import divergence_lines
-from messager_store.lockstep.prefix import PrefixDiverged
-from messager_store.lockstep.stop_notice import MOST_SHOWN, StopNotice
+from messager_store.lockstep.prefix import MOST_SHOWN, PrefixDiverged, StopNotice
 from tests.support.scenes import questions
 
 HOSTILE = "\x1b[31m\0\ud800\u202e" + "x" * 2 * MOST_SHOWN

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from messager_store.lockstep.schedule import Saying
-from messager_store.lockstep.unclaimed import LOOKAHEAD, Unclaimed
+from messager_store.lockstep.verdicts import LOOKAHEAD, Unclaimed
 from messager_store.log.event import Event
 from messager_store.matching.match import Match
 
