@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -95,7 +94,7 @@ def show_cast(report: CastReport, *, stopped: bool = False) -> None:
     if len(report.parts) > 1:
         late = ("late", "early") if report.total("early") else ("late",)
         counts = ("expected", "matched", "different", "missing", *late, "unexpected")
-        rows = [asdict(part) | {"remark": _remark(part)} for part in report.parts]
+        rows = [part.to_dict() | {"remark": _remark(part)} for part in report.parts]
         columns = [Column("LIVE", "label"), *(Column(name.upper(), name) for name in counts), Column("", "remark")]
         table(columns, rows)
     if report.first is not None:
@@ -126,8 +125,8 @@ def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:
     lines = [
         ("live agents", f"{verdict}: {plural(report.total('expected'), 'message')} expected, {counts or 'none said'}"),
     ]
-    if any(part.attached for part in report.parts):
-        elsewhere = report.pace == "lockstep" and any(part.elsewhere for part in report.parts)
+    if any(part.played for part in report.parts):
+        elsewhere = report.pace == "lockstep" and any(part.player.name == "ELSEWHERE" for part in report.parts)
         lines.append(("pace", pace["elsewhere" if elsewhere else report.pace]))
     if report.total("withheld"):
         lines.append(
@@ -140,10 +139,10 @@ def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:
 
 
 def _remark(part: PartReport) -> str:
-    if not part.attached:
+    if not part.played:
         return "nothing heard"
     order = "" if part.order_known else "order of reception not known"
-    remarks = ("" if part.gated else "observed", "timed out" if part.timed_out else "", order)
+    remarks = ("observed" if part.player.name == "OBSERVED" else "", "timed out" if part.timed_out else "", order)
     return ", ".join(filter(None, remarks))
 
 

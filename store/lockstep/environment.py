@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -267,7 +267,7 @@ class Run:
                 say(f'  all of them: set "report" to a folder in the JSON file that {VARIABLE} names')
         if self.settings.report is not None:
             folder = Path(self.settings.report)
-            text = json.dumps({**asdict(report), "divergences": [one.to_dict() for one in own]}, indent=2)
+            text = json.dumps({**report.to_dict(), "divergences": [one.to_dict() for one in own]}, indent=2)
             file = folder / f"{report.key.replace(' ', '-').replace('/', '_')}.json"
             try:
                 folder.mkdir(parents=True, exist_ok=True)

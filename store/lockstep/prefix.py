@@ -18,7 +18,7 @@ from ..text import safe
 from .announcing import Announcing
 from .policy import LockstepStopped, Policy
 from .recording import key
-from .report import KINDS, Divergence, as_text
+from .report import KINDS, Divergence, Player, as_text
 from .run import Lockstep
 from .schedule import Key, Part, SayingState
 from .verdicts import HEARD_SHOWN
@@ -274,8 +274,8 @@ class Prefix(Policy):
         lockstep = self.lockstep
         for part in lockstep.cast.parts:
             if part.key not in lockstep.gates:
-                report = lockstep.observed(part).report
-                report.gated, report.attached = True, part.key in lockstep.presence.remote
+                there = part.key in lockstep.presence.remote
+                lockstep.observed(part).report.player = Player.ELSEWHERE if there else Player.NOBODY
         self._tell(StopNotice(str(error), error.divergence if isinstance(error, PrefixDiverged) else None))
         for gate in lockstep.gates.values():
             if not gate.open:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from typing import Any
 
 from ..log.event import Event
@@ -68,6 +69,19 @@ def as_text(payload: bytes) -> str:
     return payload.decode("utf-8", "backslashreplace")
 
 
+class Player(Enum):
+    """Who plays a part.
+
+    NOBODY ──> HERE | ELSEWHERE | OBSERVED | ABSENT
+    """
+
+    NOBODY = "nobody, and nobody is awaited"
+    HERE = "a Messager of this process"
+    ELSEWHERE = "a Messager of another process, which has its own report"
+    OBSERVED = "a program that is only observed on the wire"
+    ABSENT = "nobody, although a live program was to take it: what was said in its place is unexpected"
+
+
 @dataclass(slots=True)
 class PartReport:
     """Result of one live Messager."""
@@ -101,19 +115,22 @@ class PartReport:
     """False if it may have heard messages of several senders in another order than recorded: one differed from the
     recording, and nothing tells whose it was."""
     timed_out: bool = False
-    gated: bool = True
-    """False for a program that was only observed on the wire."""
-    elsewhere: bool = False
-    """True for a program whose gate is in another process."""
-    attached: bool = True
-    """False if no live Messager took this part."""
-    absent: bool = False
-    """True if one was to take it, and none did. What was said in its place is unexpected."""
+    player: Player = Player.HERE
+
+    @property
+    def played(self) -> bool:
+        """Return whether a live program took this part."""
+        return self.player not in (Player.NOBODY, Player.ABSENT)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON data."""
+        return {**asdict(self), "player": self.player.name.lower()}
 
     @property
     def equal(self) -> bool:
         """Return whether a live agent said everything as in the recording, and nothing was given up before."""
-        return not (self.absent or self.different or self.missing or self.unexpected or self.late or self.early)
+        absent = self.player is Player.ABSENT
+        return not (absent or self.different or self.missing or self.unexpected or self.late or self.early)
 
 
 @dataclass
@@ -158,7 +175,7 @@ class CastReport:
         recorded schedule) or "order of reception not known"."""
         if self.timed_out:
             return "timed out"
-        if any(not part.gated for part in self.parts):
+        if any(part.player in (Player.OBSERVED, Player.ABSENT) for part in self.parts):
             return "observed"
         if not all(part.exact for part in self.parts):
             return "weaker"
@@ -173,7 +190,7 @@ class CastReport:
             **{name: self.total(name) for name in counts},
             "first": None if self.first is None else self.first.to_dict(),
             "divergences": [one.to_dict() for one in self.divergences],
-            "parts": [asdict(part) for part in self.parts],
+            "parts": [part.to_dict() for part in self.parts],
             "notes": self.notes,
             "crashed": self.crashed,
         }

@@ -36,7 +36,7 @@ from .patience import Patience
 from .policy import LockstepStopped, Policy
 from .presence import Presence
 from .recording import Recording, key
-from .report import CastReport, Divergence
+from .report import CastReport, Divergence, Player
 from .schedule import Key, Part, Reception, Saying, SayingState
 from .verdicts import HEARD_SHOWN, Verdicts
 from .virtual_time import VirtualLoop
@@ -295,11 +295,8 @@ class Lockstep:
             if unsubscribed := self.presence.unsubscribed(part):
                 named = ", ".join(map(channels.decode, unsubscribed))
                 self.report.notes.append(f"{part.label} has not subscribed to {named}, where the recorded one received")
-            report.gated = report.elsewhere = part.key in self.presence.remote
-            spoken = report.matched + report.different
-            report.attached = report.gated or (spoken > 0 and part.key in self._unannounced)
-            report.absent = part.key not in self._unannounced and self.policy.needs(part) and not report.attached
-            if report.absent and spoken:
+            report.player = self._player(part, spoken := report.matched + report.different)
+            if report.player is Player.ABSENT and spoken:
                 self.report.notes.append(
                     f"no live program plays {part.label}: {plural(spoken, 'message')} in its place came from others"
                 )
@@ -313,6 +310,14 @@ class Lockstep:
             self.report.notes.append(
                 f"{self.cast.without_sender} messages have neither Messager nor sender: published from the recording"
             )
+
+    def _player(self, part: Part, spoken: int) -> Player:
+        """Return who plays a part that no Messager of this process has, and in whose place so much was said."""
+        if part.key in self.presence.remote:
+            return Player.ELSEWHERE
+        if part.key in self._unannounced:
+            return Player.OBSERVED if spoken else Player.NOBODY
+        return Player.ABSENT if self.policy.needs(part) else Player.NOBODY
 
     async def _until_said(self, run: list[tuple[Part, Saying]]) -> None:
         """Wait until live messages are out, or given up."""

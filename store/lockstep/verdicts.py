@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from messager import channels
 from messager.record import MessageRecord
 
-from .report import Divergence, PartReport
+from .report import Divergence, PartReport, Player
 from .schedule import Part, Saying, SayingState, Verdict
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class Verdicts:
         """Called with each message that was said in the place of a recorded one, the last one that was."""
         self.judging = 0
         """Judgements that are under way."""
-        self.report = PartReport(part.key, part.label, agents, part.exact, expected=expected, gated=gated)
+        self.report = PartReport(part.key, part.label, agents, part.exact, expected=expected)
+        if not gated:
+            self.report.player = Player.OBSERVED
         self._part = part
         self._match = match
         self._diverged = diverged

@@ -106,7 +106,7 @@ async def test_programs_that_do_not_come_are_named_with_the_way_to_start_them_an
     error, other = await run(fork, answers(broker))
     assert isinstance(error, ProgramsMissing), error
     assert fork.report.pace == "lockstep"
-    assert {part.label: part.attached for part in fork.report.parts} == {"agent 1": False, "agent 3": True}
+    assert {part.label: part.played for part in fork.report.parts} == {"agent 1": False, "agent 3": True}
     assert str(error) == (
         "the fork stopped: no live program plays agent 1, and none came within 3 s. Start each with "
         "MESSAGER_REPLAY=e1 in its environment and the exp_id of the fork, or raise the patience."

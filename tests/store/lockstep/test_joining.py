@@ -13,6 +13,7 @@ from messager_store import EventLog, LiveReplay, NewEvent
 from messager_store.errors import ReplayFailed
 from messager_store.lockstep.announcing import Announcing
 from messager_store.lockstep.presence import Presence
+from messager_store.lockstep.report import Player
 from messager_store.replay import ReplayReport
 from tests.support.logs import filled
 from tests.support.scenes import MEMORY, Scene
@@ -101,8 +102,8 @@ async def test_what_others_say_in_the_place_of_an_agent_that_has_no_live_program
     playing.cancel()
     assert not report.equal
     three, four = report.parts
-    assert (three.attached, three.matched, three.missing) == (True, 1, 0)
-    assert (four.attached, four.absent, four.matched, four.missing, four.unexpected) == (False, True, 0, 1, 1)
+    assert (three.played, three.matched, three.missing) == (True, 1, 0)
+    assert (four.player, four.matched, four.missing, four.unexpected) == (Player.ABSENT, 0, 1, 1)
     assert report.notes == ["no live program plays agent 4: 1 message in its place came from others"]
 
 
@@ -115,7 +116,7 @@ async def test_a_listener_that_has_no_live_program_is_not_equal(log: EventLog) -
     broker = MemoryBroker()
     async with programs(broker, messager_of_3="exps:w:agents:3:*"):
         report = await replayed(log, broker, 3, 4)
-    assert [(part.equal, part.absent) for part in report.parts] == [
+    assert [(part.equal, part.player is Player.ABSENT) for part in report.parts] == [
         (True, False),
         (False, True),
     ]

@@ -13,7 +13,7 @@ from messager import MemoryBroker, channels
 from messager_store import Match
 from messager_store.errors import JudgeFailed, ReplayFailed
 from messager_store.lockstep import virtual_time
-from messager_store.lockstep.report import CastReport
+from messager_store.lockstep.report import CastReport, Player
 from messager_store.lockstep.run import Lockstep
 from messager_store.lockstep.to_the_end import ToTheEnd
 from tests.support.scenes import MEMORY, Scene
@@ -84,7 +84,7 @@ def test_the_next_message_is_published_after_the_answer_was_seen_and_the_report_
     assert heard == ["q0", "a0", "q1", "a1", "q2", "a2"]
     assert report.equal and (report.total("expected"), report.total("matched")) == (3, 3)
     [part] = report.parts
-    assert not part.gated
+    assert part.player is Player.OBSERVED
     assert report.to_dict()["pace"] == report.pace != "lockstep"
 
 
