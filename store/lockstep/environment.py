@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 
 from messager import channels
 from messager.brokers import Broker, kind_of
-from messager.errors import MessagerError
 from messager.gate import Gated
 from messager.hooks import LogHook, say
 from messager.record import MessageRecord
@@ -133,6 +132,8 @@ class Run:
         self.brokers: list[Broker] = []
         """Those of the Messagers that are connected."""
         self.ended = False
+        self._closed: set[str | None] = set()
+        """Keys of the parts of closed Messagers; None for one without a part."""
         self._exp_id = messager.exp_id
         self._announcing = Announcing(
             messager.broker,
@@ -184,22 +185,23 @@ class Run:
 
     def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
         """Give a Messager a part, or the parts of several agents of a recording without Messagers."""
-        gate = self.lockstep.take(messager, parts)
+        gate = self.lockstep.take(messager, parts, self)
         part = gate.part
         named = "" if part.exact else " (what was heard is not recorded, so the order of the replay is used)"
         say(f"a Messager of {messager.exp_id} plays {part.label} of {self.lockstep.recording.exp_id}{named}")
         return gate
 
-    async def announce(self, gate: ScheduleGate) -> None:
+    async def announce(self, key: str, patterns: Sequence[str]) -> None:
         """Tell the other live programs what a Messager is subscribed to."""
-        for name in (gate.part.key, *gate.part.joined):
-            await self._announcing.announce(name, gate.patterns)
+        await self._announcing.announce(key, list(patterns))
 
-    async def left(self, gate: ScheduleGate | None, broker: Broker) -> None:
+    def closing(self, key: str) -> None:
+        """Say what a Messager has said so far."""
+        self._report(self.lockstep.gates[key])
+
+    async def left(self, key: str | None, broker: Broker) -> None:
         """Note that a Messager is closed."""
-        if gate is not None and not gate.open:
-            with contextlib.suppress(MessagerError):  # the others wait for it in vain, until patience ends
-                await self.announce(gate)
+        self._closed.add(key)
         self.brokers.remove(broker)
         if self.brokers:
             await self._announcing.use(self.brokers[0])  # the Messager may close its own
@@ -208,13 +210,17 @@ class Run:
             self.lockstep.leave()
             await self._announcing.close()
 
-    def returned(self, gate: ScheduleGate | None, broker: Broker) -> None:
+    def returned(self, key: str | None, broker: Broker) -> None:
         """Note that a Messager was opened again: it goes on at its place."""
+        if key not in self._closed:
+            return
+        self._closed.discard(key)
         if not self.brokers:
             self._announcing.broker = broker
         self.brokers.append(broker)
         self.ended = False
         self.lockstep.come_back()
+        gate = None if key is None else self.lockstep.gates[key]
         if gate is not None and (following := gate.next_saying) is not None:
             say(
                 f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.number + 1} of "
@@ -239,7 +245,7 @@ class Run:
                 f"`messager replay {recording.exp_id} --live ...` publishes them"
             )
 
-    def report(self, gate: ScheduleGate) -> None:
+    def _report(self, gate: ScheduleGate) -> None:
         """Say what a Messager has said so far, compared with the recording."""
         unsaid = gate.verdicts.unsaid()
         report = replace(gate.report, missing=gate.report.missing + len(unsaid))
@@ -277,14 +283,17 @@ class Run:
 
 
 class LateGate:
-    """Gate of a Messager that does not know yet which recorded Messager it stands for (see `messager.gate.Gate`)."""
+    """Gate of a Messager that does not know yet which recorded Messager it stands for (see `messager.gate.Gate`).
+
+    Once that is known, the gate of the part takes its place; a Messager that stands for none keeps it.
+    """
 
     def __init__(self, run: Run, messager: Gated) -> None:
         self._run = run
         self._messager = messager
         self._patterns: list[str] = []
-        self._held: list[dict[str, Any]] | None = []  # None once it is known what to do with messages
-        self._gate: ScheduleGate | None = None
+        self._held: list[dict[str, Any]] | None = []  # None if the Messager stands for none
+        self._gate: ScheduleGate | None = None  # for the calls that are under way
         self._closed = False
 
     def check(self, hook: LogHook) -> None:
@@ -292,18 +301,16 @@ class LateGate:
 
     async def subscribed(self, patterns: Sequence[str]) -> None:
         self._patterns = list(patterns)
-        found = self._run.candidates(self._patterns, None) if self._gate is None else []
-        if len(found) == 1 and not self._run.may_subscribe_to_more(self._patterns):
-            await self._take(found)
         if self._gate is not None:
             await self._gate.subscribed(self._patterns)
-            await self._run.announce(self._gate)
+        elif self._undecided:
+            found = self._run.candidates(self._patterns, None)
+            if len(found) == 1 and not self._run.may_subscribe_to_more(self._patterns):
+                await self._take(found)
 
     def arrived(self, message: dict[str, Any]) -> None:
         if self._held is not None:
             self._held.append(message)
-        elif self._gate is not None:
-            self._gate.arrived(message)
         elif not is_announcement(message["channel"]):
             self._messager.deliver(message)
 
@@ -332,44 +339,36 @@ class LateGate:
             self._gate.passed(record, done)
 
     def marked(self, record: MessageRecord) -> None:
-        if self._gate is not None:
-            self._gate.marked(record)
+        """Do nothing: nobody knows which mark it repeats."""
 
     async def close(self) -> None:
         self._closed = True
-        if self._gate is not None:
-            self._run.report(self._gate)
-            await self._gate.close()
         self._release_held()
-        await self._run.left(self._gate, self._messager.broker)
+        await self._run.left(None, self._messager.broker)
 
     def connected(self) -> None:
-        if not self._closed:
-            return
-        self._closed = False
-        self._patterns = []
-        self._run.returned(self._gate, self._messager.broker)
-        if self._gate is not None:
-            self._gate.connected()
-        else:
-            self._held = []  # it may have a part now
+        if self._closed:
+            self._closed = False
+            self._patterns, self._held = [], []  # it may have a part now
+            self._run.returned(None, self._messager.broker)
 
     async def _take(self, parts: list[Part]) -> None:
-        """Become the gate of a part, or of none."""
+        """Give the Messager the gate of a part, or let everything pass."""
         if not parts:
             say(
                 f"a Messager of {self._messager.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: it "
                 f"runs without a gate. {self._run.why_none()}"
             )
             self._release_held()
-        else:
-            self._gate = self._run.take(self._messager, parts)
-            try:
-                if self._patterns:
-                    await self._gate.subscribed(self._patterns)
-                await self._run.announce(self._gate)
-            finally:
-                self._release_held()
+            return
+        self._gate = self._run.take(self._messager, parts)
+        try:
+            await self._gate.subscribed(self._patterns)
+        finally:  # what arrives meanwhile comes behind what was held
+            held, self._held = self._held or [], None
+            for message in held:
+                self._gate.arrived(message)
+            self._messager.set_gate(self._gate)
 
     @property
     def _undecided(self) -> bool:
@@ -377,7 +376,7 @@ class LateGate:
         return self._gate is None and self._held is not None
 
     def _release_held(self) -> None:
-        """Treat the messages that arrived before it was known which part this Messager plays, in their order."""
+        """Deliver what arrived before it was known which part this Messager plays."""
         held, self._held = self._held or [], None
         for message in held:
             self.arrived(message)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
 from messager.hooks import LogHook
 
@@ -14,6 +15,22 @@ from .schedule import Key, Part, Reception, Saying
 if TYPE_CHECKING:
     from ..matching.match import Match
     from .policy import Policy
+
+
+class Company(Protocol):
+    """What hears of the gates of a process whose Messagers found their parts by themselves: a `Run`."""
+
+    async def announce(self, key: str, patterns: Sequence[str]) -> None:
+        """Tell the other live programs to what the Messager of a part is subscribed."""
+
+    def closing(self, key: str) -> None:
+        """Note that the Messager of a part is about to be closed."""
+
+    async def left(self, key: str, broker: Broker) -> None:
+        """Note that the Messager of a part is closed."""
+
+    def returned(self, key: str, broker: Broker) -> None:
+        """Note that the Messager of a part is opened; before it was ever closed, nothing happens."""
 
 
 class Following(Protocol):

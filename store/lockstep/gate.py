@@ -12,6 +12,7 @@ happened before in the recording, so faithful agents cannot block each other; pa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
@@ -19,14 +20,14 @@ from operator import attrgetter
 from typing import Any
 
 from messager import channels
-from messager.errors import NotConnected
+from messager.errors import MessagerError, NotConnected
 from messager.gate import Gated
 from messager.hooks import LogHook
 from messager.record import MessageRecord
 
 from ..errors import JudgeFailed
 from .announcing import is_announcement
-from .following import Following
+from .following import Company, Following
 from .pairing import Pairing
 from .patience import Turns
 from .policy import LockstepStopped
@@ -62,7 +63,9 @@ class GateState(Enum):
 class ScheduleGate:
     """Gate of one live Messager (see `messager.gate.Gate`)."""
 
-    def __init__(self, messager: Gated, part: Part, verdicts: Verdicts, replay: Following) -> None:
+    def __init__(
+        self, messager: Gated, part: Part, verdicts: Verdicts, replay: Following, company: Company | None = None
+    ) -> None:
         self.part = part
         self.verdicts = verdicts
         self.report = verdicts.report
@@ -73,6 +76,7 @@ class ScheduleGate:
         """Called if the agent fetches before it has subscribed."""
         self._messager = messager
         self._replay = replay
+        self._company = company
         self._policy = replay.policy
         self._match = replay.match
         self._furthest = -1  # highest number of a saying that was claimed
@@ -127,6 +131,7 @@ class ScheduleGate:
         self.pairing.recount(self.part.receptions)
         self._replay.subscribed(self.part)
         self._advance()
+        await self._announce()
 
     def arrived(self, message: dict[str, Any]) -> None:
         if is_announcement(message["channel"]) or self.state is GateState.STOPPED:
@@ -158,6 +163,11 @@ class ScheduleGate:
         if self.open and not self._unfetched:
             self.state = GateState.IDLE
         self._unfetched = False
+
+    async def _announce(self) -> None:
+        if self._company is not None:
+            for key in (self.part.key, *self.part.joined):
+                await self._company.announce(key, self.patterns)
 
     def check_stopped(self) -> None:
         """Raise `LockstepStopped` if the gate was stopped."""
@@ -222,6 +232,8 @@ class ScheduleGate:
                 return
 
     async def close(self) -> None:
+        if self._company is not None:
+            self._company.closing(self.part.key)
         self.subscribe = None
         if self.state in (GateState.FOLLOWING, GateState.UNBOUND):
             self.state = GateState.SUSPENDED
@@ -233,8 +245,15 @@ class ScheduleGate:
             self.subscriptions.set(())  # messages for it wait until it is subscribed again
             self._replay.subscribed(self.part)
         _end(self._held, NotConnected("not sent: the Messager was closed meanwhile. Send before closing it."))
+        if self._company is not None:
+            if not self.open:
+                with contextlib.suppress(MessagerError):  # the others wait for it in vain, until patience ends
+                    await self._announce()
+            await self._company.left(self.part.key, self._messager.broker)
 
     def connected(self) -> None:
+        if self._company is not None:
+            self._company.returned(self.part.key, self._messager.broker)
         if self.suspended:
             self.report.reopened += 1
             self.state = GateState.FOLLOWING

@@ -31,6 +31,7 @@ from ..matching.match import Match
 from ..recording.derived_ids import DerivedIds
 from ..text import plural
 from .cast import Cast, Live, Wire, make_cast, release_order, weak_receptions
+from .following import Company
 from .gate import ScheduleGate
 from .patience import Patience
 from .policy import LockstepStopped, Policy
@@ -128,11 +129,11 @@ class Lockstep:
         messager.set_gate(gate)
         return gate
 
-    def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
+    def take(self, messager: Gated, parts: list[Part], company: Company | None = None) -> ScheduleGate:
         """Return a gate with which a Messager of this process plays a part, or several weak ones that are joined."""
         part = self.cast.join(parts)
         self.presence.forget(parts[1:])
-        gate = ScheduleGate(messager, part, self._judged(part, gated=True), self)
+        gate = ScheduleGate(messager, part, self._judged(part, gated=True), self, company)
         self.gates[part.key] = gate
         for place, (_, saying) in self.cast.expected.items():
             if saying.payload is not None:  # said before this Messager had a gate
