@@ -70,6 +70,8 @@ class ScheduleGate:
         self.verdicts = verdicts
         self.report = verdicts.report
         self.state = GateState.FOLLOWING
+        self.open = False
+        """True in the states OPEN and IDLE. An attribute, as it is asked several times for each message."""
         self.subscriptions = Subscriptions(replay.kind, part.covered)
         """Subscriptions of the live Messager."""
         self.subscribe: Callable[[], Awaitable[None]] | None = None
@@ -100,19 +102,18 @@ class ScheduleGate:
         self._advance()
 
     @property
-    def open(self) -> bool:
-        """True after the last saying: everything is delivered when it arrives."""
-        return self.state in (GateState.OPEN, GateState.IDLE)
+    def suspended(self) -> bool:
+        """True while the Messager is closed before its last message: the schedule stands at its place."""
+        return self.state is GateState.SUSPENDED
 
     @property
     def idle(self) -> bool:
         """True after a fetch that found nothing since the gate is open."""
         return self.state is GateState.IDLE
 
-    @property
-    def suspended(self) -> bool:
-        """True while the Messager is closed before its last message: the schedule stands at its place."""
-        return self.state is GateState.SUSPENDED
+    def _enter(self, state: GateState) -> None:
+        self.state = state
+        self.open = state in (GateState.OPEN, GateState.IDLE)
 
     # What arrives
 
@@ -151,7 +152,7 @@ class ScheduleGate:
         if self.subscribe is not None and not self.suspended:
             await self.subscribe()
         if self.state is GateState.UNBOUND:
-            self.state = GateState.FOLLOWING
+            self._enter(GateState.FOLLOWING)
         while not (self.open or self.suspended or self._hand(self._limit())):
             waiting = asyncio.get_running_loop().create_future()
             self._fetches.append(waiting)
@@ -161,7 +162,7 @@ class ScheduleGate:
             self._drain()
         self.check_stopped()
         if self.open and not self._unfetched:
-            self.state = GateState.IDLE
+            self._enter(GateState.IDLE)
         self._unfetched = False
 
     async def _announce(self) -> None:
@@ -236,7 +237,7 @@ class ScheduleGate:
             self._company.closing(self.part.key)
         self.subscribe = None
         if self.state in (GateState.FOLLOWING, GateState.UNBOUND):
-            self.state = GateState.SUSPENDED
+            self._enter(GateState.SUSPENDED)
         self.wake()
         self._turns.release()
         if self._all_said:
@@ -256,7 +257,7 @@ class ScheduleGate:
             self._company.returned(self.part.key, self._messager.broker)
         if self.suspended:
             self.report.reopened += 1
-            self.state = GateState.FOLLOWING
+            self._enter(GateState.FOLLOWING)
 
     def finish(self) -> None:
         """End the schedule: what was not said is missing, and everything is delivered.
@@ -278,7 +279,8 @@ class ScheduleGate:
         """Send and deliver nothing more: calls raise `LockstepStopped`."""
         if self.state is GateState.STOPPED:
             return
-        self.state, self._stop_reason = GateState.STOPPED, reason
+        self._enter(GateState.STOPPED)
+        self._stop_reason = reason
         error = LockstepStopped(reason)
         _end(self._fetches, error)
         _end(self._held, error)
@@ -343,7 +345,7 @@ class ScheduleGate:
             self.report.timed_out = True
             self.miss(before)  # the agent says a later one
             return True
-        self.state = GateState.UNBOUND
+        self._enter(GateState.UNBOUND)
         self.report.timed_out = True
         self._wake_turns()
         return True
@@ -479,7 +481,7 @@ class ScheduleGate:
     def _deliver_now(self, message: dict[str, Any], origin: tuple[str, int] | None = None) -> None:
         self._unfetched = True
         if self.state is GateState.IDLE:
-            self.state = GateState.OPEN
+            self._enter(GateState.OPEN)
         self._messager.deliver(message, origin)
 
     @property
@@ -502,7 +504,7 @@ class ScheduleGate:
             return
         if self._policy.holds and not self._hand(len(self.part.receptions)):
             return
-        self.state = GateState.OPEN
+        self._enter(GateState.OPEN)
         for reception in self.part.receptions[self._handed :]:
             if reception.message is not None:
                 self._deliver(reception)
