@@ -61,7 +61,7 @@ class Following(Protocol):
         """Return the sender that a payload names, by the rules of the recording; None if it names none."""
 
     def claimed(self, saying: Saying, payload: bytes) -> None:
-        """Note that a live agent of this process is about to say this payload in the place of a recorded message."""
+        """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
 
     def spoke(self, part: Part, saying: Saying) -> None:
         """Note that a sender has said a message in the place of a recorded one."""

@@ -80,6 +80,7 @@ class ScheduleGate:
         self._replay = replay
         self._company = company
         self._policy = replay.policy
+        self._holds = replay.policy.holds
         self._match = replay.match
         self._furthest = -1  # highest number of a saying that was claimed
         self._boundary = 0  # sayings before this one do not limit what is fetched
@@ -178,12 +179,22 @@ class ScheduleGate:
     # What is said
 
     async def sending(self, record: MessageRecord) -> None:
-        self.check_stopped()
+        if self.state is GateState.STOPPED:
+            self.check_stopped()
         if self._furthest < 0:
             self._replay.begun(self.part)
-        saying = self._left(record) if self.open else await self._claim(record)
+        if self.open:
+            saying = self._left(record)
+        else:
+            channel = channels.encode(record.channel or "")
+            saying, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
+            if saying is not None and same:  # the usual path has no coroutine of its own
+                self._unclaimed.remove(saying)
+                saying.verdict = Verdict.MATCHED
+            elif saying is not None:
+                saying = await self._claim(saying, record)
         if saying is None:
-            if self._policy.holds:
+            if self._holds:
                 await self._until_open(record)
             if self._replay.admit is not None:
                 await self._replay.admit(None)
@@ -193,8 +204,10 @@ class ScheduleGate:
         self._furthest = max(self._furthest, saying.number)
         self._claimed[id(record)] = saying
         place = saying.event.recorder, saying.event.seq
-        record.origin = self._replay.origin(place)
-        self._replay.claimed(saying, record.payload)
+        if self._policy.origins:
+            record.origin = self._replay.origin(place)
+        if record.payload != saying.event.payload or saying.payload is not None:
+            self._replay.claimed(saying, record.payload)
         try:
             if not self._has_turn(saying):
                 await self._turns.wait(saying.number)
@@ -202,7 +215,8 @@ class ScheduleGate:
                 await ready
             if self._replay.admit is not None:
                 await self._replay.admit(saying.event)
-            self.check_stopped()
+            if self.state is GateState.STOPPED:
+                self.check_stopped()
         except BaseException:
             del self._claimed[id(record)]
             self._unclaim(saying)
@@ -264,7 +278,7 @@ class ScheduleGate:
 
         In a fork, what was not said stops it, and an open gate has all behind it.
         """
-        if self.state is GateState.STOPPED or (self.open and self._policy.holds):
+        if self.state is GateState.STOPPED or (self.open and self._holds):
             return
         for saying in self.part.sayings:
             if not saying.settled and saying.event.kind != "failed":  # one that is on its way may be late
@@ -471,12 +485,14 @@ class ScheduleGate:
 
     def _deliver(self, reception: Reception) -> None:
         assert reception.message is not None
-        reception.handed = True
-        self.verdicts.heard(reception.message["channel"], reception.message["data"])
+        reception.handed = self._unfetched = True
+        message, reception.message = reception.message, None
+        self.verdicts.heard(message["channel"], message["data"])
+        origin = None
         # In a fork, a reception that only stands for its sending repeats no event.
-        stands_in = self._policy.holds and not self.part.exact and reception.origin == reception.source
-        self._deliver_now(reception.message, None if stands_in else self._replay.origin(reception.origin))
-        reception.message = None
+        if self._policy.origins and not (self._holds and not self.part.exact and reception.origin == reception.source):
+            origin = self._replay.origin(reception.origin)
+        self._messager.deliver(message, origin)
 
     def _deliver_now(self, message: dict[str, Any], origin: tuple[str, int] | None = None) -> None:
         self._unfetched = True
@@ -502,7 +518,7 @@ class ScheduleGate:
         """Deliver everything, and let everything pass from now on; in a fork, only if all of the prefix is there."""
         if self.open or self.state is GateState.STOPPED:
             return
-        if self._policy.holds and not self._hand(len(self.part.receptions)):
+        if self._holds and not self._hand(len(self.part.receptions)):
             return
         self._enter(GateState.OPEN)
         for reception in self.part.receptions[self._handed :]:
@@ -523,22 +539,20 @@ class ScheduleGate:
 
     # Sayings
 
-    async def _claim(self, record: MessageRecord) -> Saying | None:
-        """Return the recorded saying in whose place a message is said; None if it is unexpected."""
-        channel = channels.encode(record.channel or "")
-        saying, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
-        if saying is None or (not same and self.verdicts.is_replaced(record)):
+    async def _claim(self, saying: Saying, record: MessageRecord) -> Saying | None:
+        """Return the recorded saying in whose place another message is said; None if that is unexpected."""
+        if self.verdicts.is_replaced(record):
             return None
         self._unclaimed.remove(saying)  # before the judge, which other calls do not wait for
         try:
-            same = same or await self.verdicts.accepts(saying, record.payload)
+            same = await self.verdicts.accepts(saying, record.payload)
         except BaseException as error:
             self._unclaimed.put_back(saying)
             if isinstance(error, JudgeFailed):
                 self._replay.stop(error)  # also if the agent handles the error of its call
             raise
         saying.verdict = Verdict.MATCHED if same else Verdict.DIFFERENT
-        if self._policy.holds and not same:
+        if self._holds and not same:
             self.verdicts.said(saying, record)  # which stops the fork
         self.check_stopped()
         return saying
@@ -574,10 +588,8 @@ class ScheduleGate:
         self._unclaimed.put_back(saying)
 
     def _has_turn(self, saying: Saying) -> bool:
-        if self.open:
-            return True
-        heard = self.state is GateState.UNBOUND or self._handed >= saying.needs
-        return saying.number <= self._next and heard
+        heard = self._handed >= saying.needs or self.state is GateState.UNBOUND
+        return self.open or (heard and saying.number <= self._next)
 
     def _note_unexpected(self, record: MessageRecord) -> None:
         if not (self.open and self._policy.continues):

@@ -134,7 +134,7 @@ class Pairing:
                 return None
             reception = self._matching(on, payload)
         if reception is not None:
-            self._pair(reception, _Arrival(self._arrivals, message))
+            self._pair(reception, self._arrivals, message)
         elif not self._match.bytes_only and _take_out(on.unreceived, payload, self._match.same):
             self.never_received.append(message)
         else:
@@ -202,8 +202,8 @@ class Pairing:
                 self._absent[reception.channel] = self._absent.get(reception.channel, 0) + 1
         self._end = max(begin, end)
 
-    def _pair(self, reception: Reception, arrival: _Arrival) -> None:
-        reception.came, reception.message = arrival
+    def _pair(self, reception: Reception, number: int, message: dict[str, Any]) -> None:
+        reception.came, reception.message = number, message
         if reception.awaited:
             self._settle(reception)
         if reception.lost:
@@ -273,7 +273,7 @@ class Pairing:
                 self.order_known = not any(
                     one.speaker != reception.speaker and self._may_differ(one) for one in others
                 ) and not any(one.sender == reception.sender for one in on.unreceived)
-            self._pair(reception, surplus.popleft())
+            self._pair(reception, *surplus.popleft())
             self._sort(reception, self._named(on)[reception.sender])
         for on in self._channels.values():
             on.surplus = {sender: surplus for sender, surplus in on.surplus.items() if surplus}

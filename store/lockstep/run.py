@@ -472,18 +472,18 @@ class Lockstep:
 
     def progress(self) -> None:
         self.patience.progress()
-        self.policy.progress()
+        if self.policy.holds:  # of the others, nobody asks
+            self.policy.progress()
 
     def sender_of(self, payload: bytes) -> Any:
         """Return the sender that a payload names, by the rules of the recording; None if it names none."""
         return self._senders.from_message(payload, None, sender=True)[0]
 
     def claimed(self, saying: Saying, payload: bytes) -> None:
-        """Note that a live agent of this process is about to say this payload in the place of a recorded message."""
-        if payload != (saying.event.payload if saying.payload is None else saying.payload):
-            saying.payload = payload
-            for gate in self.gates.values():
-                gate.pairing.expect(key(saying.event), payload)
+        """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
+        saying.payload = payload
+        for gate in self.gates.values():
+            gate.pairing.expect(key(saying.event), payload)
 
     def spoke(self, part: Part, saying: Saying) -> None:
         """Note that a sender has said a message in the place of a recorded one."""
