@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from messager import channels
+from messager.record import CLOSED
 
 from ..errors import StoreError
 from ..log.event import Event
-from .recording import Recording, given_sender, is_subscription, key, retracted
+from .recording import Recording, given_sender, is_own_mark, key, retracted
 from .schedule import Key, Part, Reception, Saying
 from .unrecorded import add_unrecorded
 
@@ -114,7 +115,7 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
     undone = retracted(recording.events)
     by_messager: dict[str, list[Event]] = {}
     for entry in recording.events:
-        if entry.messager is not None:
+        if entry.messager is not None and entry.mark != CLOSED:  # alone, it makes no part
             by_messager.setdefault(entry.messager, []).append(entry)
     patterns = recording.patterns()
     silent = {} if wanted == "all" else _silent(recording, wanted, by_messager, patterns)
@@ -136,7 +137,7 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
             if key(entry) in undone:
                 one.event = replace(entry, kind="failed")
             part.sayings.append(one)
-        part.marks = [entry for entry in events if entry.kind == "mark" and not is_subscription(entry)]
+        part.marks = [entry for entry in events if entry.kind == "mark" and not is_own_mark(entry)]
         chosen[messager] = part
     sources = recording.sources(set(chosen))
     sent: dict[str | None, list[Event]] = {}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from messager.record import SUBSCRIBED
+from messager.record import SUBSCRIBED, is_own
 
 from ..db.codes import FROM_DERIVED, KINDS, SEQ_BITS
 from ..errors import StoreError
@@ -79,10 +79,10 @@ class Recording:
         return cls(exp_id, listed, [entry for entry in messages if not entry.redacted], uuids or {})
 
     def filtered(self, takes: Callable[[Event], bool]) -> Recording:
-        """Return the recording of the events that `takes` accepts. Subscriptions are kept."""
+        """Return the recording of the events that `takes` accepts. Marks of the Messagers themselves are kept."""
         return Recording(
             self.exp_id,
-            [entry for entry in self.events if is_subscription(entry) or takes(entry)],
+            [entry for entry in self.events if is_own_mark(entry) or takes(entry)],
             [entry for entry in self.messages if takes(entry)],
             self.uuids,
             self.store,
@@ -113,7 +113,7 @@ class Recording:
         """Return the subscriptions of each Messager, by its id, as far as they were recorded."""
         found: dict[str, list[str]] = {}
         for entry in self.events:
-            if entry.messager is not None and is_subscription(entry):
+            if entry.messager is not None and entry.mark == SUBSCRIBED:
                 fields = (entry.meta or {}).get("fields")
                 patterns = fields.get("patterns") if isinstance(fields, dict) else None
                 listed = found.setdefault(entry.messager, [])
@@ -205,9 +205,9 @@ def _next(events: list[Event], number: int) -> Iterator[int]:
             yield at
 
 
-def is_subscription(entry: Event) -> bool:
-    """Return True for the mark with which a Messager logs its subscriptions."""
-    return entry.kind == "mark" and (entry.meta or {}).get("name") == SUBSCRIBED
+def is_own_mark(entry: Event) -> bool:
+    """Return True for a mark that a Messager logs itself, of its subscriptions or of its closing."""
+    return is_own(entry.mark or "")
 
 
 def retracted(events: Iterable[Event]) -> set[Key]:
