@@ -114,8 +114,14 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
     """Yield the parts of Messagers whose schedule was recorded."""
     undone = retracted(recording.events)
     by_messager: dict[str, list[Event]] = {}
+    fetched: dict[str, int | None] = {}
     for entry in recording.events:
-        if entry.messager is not None and entry.mark != CLOSED:  # alone, it makes no part
+        if entry.messager is None:
+            continue
+        if entry.mark == CLOSED:  # alone, it makes no part
+            fetched[entry.messager] = entry.arrival
+        else:
+            fetched.pop(entry.messager, None)  # it was opened again
             by_messager.setdefault(entry.messager, []).append(entry)
     patterns = recording.patterns()
     silent = {} if wanted == "all" else _silent(recording, wanted, by_messager, patterns)
@@ -131,7 +137,7 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
             said = [entry for entry in said if among(entry.from_id, live)]
         exact = all(entry.arrival is not None for entry in said)
         subscribed = patterns.get(messager, [])
-        part = Part(messager, live, exact, subscribed, list(map(wire, subscribed)))
+        part = Part(messager, live, exact, subscribed, list(map(wire, subscribed)), fetched=fetched.get(messager))
         for entry in said:
             one = Saying(entry, wire(entry.channel or ""), given_sender(entry), entry.arrival or 0)
             if key(entry) in undone:

@@ -45,7 +45,7 @@ class ScheduleGate:
         self.open = False
         """True after the last saying: everything is delivered when it arrives."""
         self.idle = False
-        """True after a fetch that found nothing since everything is delivered when it arrives."""
+        """True after a fetch that found nothing after the last saying."""
         self.closed = False
         """True while the Messager is closed: the schedule stands at its place."""
         self.subscriptions = Subscriptions(replay.kind, part.covered)
@@ -117,7 +117,7 @@ class ScheduleGate:
             self.check_stopped()
         if self._all_said and not self.open:
             self._drain()
-        self.idle = self.open and not self._unfetched
+        self.idle = self._over and not self._unfetched
         self._unfetched = False
 
     def check_stopped(self) -> None:
@@ -128,7 +128,7 @@ class ScheduleGate:
     async def sending(self, record: MessageRecord) -> None:
         if self._furthest < 0:
             self._replay.begun(self.part)
-        saying = self._left(record) if self.open else await self._claim(record)
+        saying = self._left(record) if self._over else await self._claim(record)
         if saying is None:
             if self._replay.admit is not None:
                 await self._replay.admit(None)
@@ -301,7 +301,7 @@ class ScheduleGate:
     def _limit(self) -> int:
         """Return the number of receptions before the next saying."""
         following = self._following()
-        return len(self.part.receptions) if following is None else following.needs
+        return self._end if following is None else following.needs
 
     def _following(self) -> Saying | None:
         """Return the next saying; a failed one does not count, and a blocked one only until a later one is said."""
@@ -381,22 +381,35 @@ class ScheduleGate:
         """True if no saying is left that others wait for."""
         return self._next >= len(self.part.sayings) and not self._claimed
 
-    def _drain(self) -> None:
-        """Open after the last saying, when all has arrived that the recorded Messager received after it.
+    @property
+    def _end(self) -> int:
+        """Number of receptions that are delivered before the end: all, if the agent continues after the recording."""
+        return len(self.part.receptions) if self._replay.continues else self.part.end
 
-        It may have spoken no more because of that: an agent that ticks until it is told to stop. A Messager that never
-        spoke gets everything when it arrives.
+    @property
+    def _over(self) -> bool:
+        """True if everything was said, and everything delivered that comes before the end."""
+        return self.open or (self._all_said and self._handed >= self._end)
+
+    def _drain(self) -> None:
+        """Open after the last saying, when all has arrived that the recorded Messager had fetched after it.
+
+        It may have spoken no more because of that: an agent that ticks until it is told to stop. One that ticks a
+        number of times would hear more than it did if it got what the Messager had not fetched when it was closed: the
+        gate stays shut then, and fetches find nothing, until the replay ends. If the recording does not tell what was
+        fetched, everything received counts. A Messager that never spoke gets everything when it arrives.
         """
-        if not self.part.sayings or self._hand(len(self.part.receptions)):
+        if not self.part.sayings or (self._hand(self._end) and self._end == len(self.part.receptions)):
             self._open()
 
     def _open(self) -> None:
         """Deliver everything, and let everything pass from now on."""
         if self.open:
             return
-        self.open = True
+        is_over, self.open = self._over, True
         for reception in self.part.receptions[self._handed :]:
             if reception.message is not None:
+                self.report.withheld += is_over
                 self._deliver(reception)
         for message in self.pairing.take_kept():
             self.report.withheld += 1
