@@ -21,7 +21,7 @@ from .listener import Listener
 from .message_queue import MessageQueue
 from .payload import to_wire
 from .publisher import Publisher
-from .record import SUBSCRIBED, MessageRecord, mark_record
+from .record import CLOSED, SUBSCRIBED, MessageRecord, mark_record
 
 if TYPE_CHECKING:
     from .brokers.redis.config import RedisConfig
@@ -214,6 +214,8 @@ class Messager:
     async def close(self) -> None:
         """Wait for messages that are being sent, stop the listener, disconnect. May be called twice, in any event loop.
 
+        If it has subscribed, a mark `messager.closed` tells the log hooks what had been fetched by then.
+
         If the event loop of `init` does not run any more, its connections cannot be closed and are left open.
         """
         if not self.connected:
@@ -230,6 +232,7 @@ class Messager:
             log.warning(
                 "closed in another event loop than init(), which does not run any more: its connections stay open"
             )
+            self._log_closing()
             self.receive_messages_task = self._pubsub = None
             self._patterns.clear()
         while self._offered:
@@ -239,6 +242,7 @@ class Messager:
 
     async def _disconnect(self) -> None:
         await self._publisher.flushed()
+        self._log_closing()
         await self._stop_listening()
         if self._owned:
             await self.broker.close()
@@ -381,8 +385,7 @@ class Messager:
 
         Raises `TypeError` or `ValueError` for fields without a JSON form.
         """
-        record = mark_record(self.clock.now(), name, fields)
-        record.messager, record.arrival = self.id, self.message_queue.fetched
+        record = self._mark_record(name, fields)
         if self._gate is not None:
             self._gate.marked(record)
         self._publisher.tell(record)
@@ -449,14 +452,19 @@ class Messager:
             return
         fields = {"patterns": added, **({"added": True} if self._patterns else {})}
         self._patterns.update(dict.fromkeys(added))
-        self._publisher.tell(self._subscriptions(fields))
+        self._publisher.tell(self._mark_record(SUBSCRIBED, fields))
         if self._gate is not None:
             await self._gate.subscribed(list(self._patterns))
 
-    def _subscriptions(self, fields: dict[str, Any]) -> MessageRecord:
-        record = mark_record(self.clock.now(), SUBSCRIBED, fields)
+    def _mark_record(self, name: str, fields: dict[str, Any]) -> MessageRecord:
+        record = mark_record(self.clock.now(), name, fields)
         record.messager, record.arrival = self.id, self.message_queue.fetched
         return record
+
+    def _log_closing(self) -> None:
+        """Log what had been fetched, unless there was never anything to fetch: it has not subscribed."""
+        if self._patterns or self.message_queue.arrived:
+            self._publisher.tell(self._mark_record(CLOSED, {}))
 
     async def _stop_listening(self) -> None:
         task, self.receive_messages_task = self.receive_messages_task, None
@@ -487,7 +495,7 @@ class Messager:
         tell(hook, "connected", self.broker.url, self.clock, self._clock_offset)
         self._tell_description(hook)
         if self._patterns:
-            self._publisher.tell(self._subscriptions({"patterns": list(self._patterns)}), [hook])
+            self._publisher.tell(self._mark_record(SUBSCRIBED, {"patterns": list(self._patterns)}), [hook])
 
     def _tell_description(self, hook: LogHook) -> None:
         if self._name or self._meta:

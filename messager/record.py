@@ -17,6 +17,10 @@ SUBSCRIBED = "messager.subscribed"
 """Name of the mark with which a Messager logs its subscriptions; its field `patterns` lists all of them, or with the
 field `added`, which is true, those that came to the earlier ones."""
 
+CLOSED = "messager.closed"
+"""Name of the mark with which a Messager that has subscribed logs that it was closed. Its `arrival` is what had been
+fetched by then."""
+
 
 def is_own(mark: str) -> bool:
     """Return whether a mark of this name is logged by a Messager itself, not by its user."""
@@ -65,6 +69,11 @@ class MessageRecord:
     """In a fork, (recorder uuid, seq) of the event of the parent experiment that this one repeats."""
     carrier: Carrier | None = None
     """How the message travelled; None for a channel."""
+
+    @property
+    def mark(self) -> str | None:
+        """Name of a mark; None for any other event."""
+        return self.meta["name"] if self.kind == "mark" and self.meta is not None else None
 
     @property
     def msg(self) -> Msg:

@@ -128,10 +128,8 @@ def _facts(report: CastReport, stopped: bool) -> list[tuple[str, str]]:
     if any(part.played for part in report.parts):
         elsewhere = report.pace == "lockstep" and any(part.player.name == "ELSEWHERE" for part in report.parts)
         lines.append(("pace", pace["elsewhere" if elsewhere else report.pace]))
-    if report.total("withheld"):
-        lines.append(
-            ("withheld", f"{plural(report.total('withheld'), 'message')} that were not received in the recording")
-        )
+    if withheld := report.total("withheld"):
+        lines.append(("withheld", f"{plural(withheld, 'message')} not received, or not fetched, in the recording"))
     if report.total("lost"):
         lines.append(("lost", f"{plural(report.total('lost'), 'message')} did not arrive in time"))
     lines += [("crashed", f"{safe(who)}: {safe(error)}") for who, error in report.crashed.items()]

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from messager import channels
+from messager.record import CLOSED
 
 from ..errors import StoreError
 from ..log.event import Event
-from .recording import Recording, given_sender, is_subscription, key, retracted
+from .recording import Recording, given_sender, is_own_mark, key, retracted
 from .schedule import Key, Part, Reception, Saying, Unreceived
 
 _Same = tuple[str | None, bytes]
@@ -149,8 +150,14 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
     """Yield the parts of Messagers whose schedule was recorded."""
     undone = retracted(recording.events)
     by_messager: dict[str, list[Event]] = {}
+    fetched: dict[str, int | None] = {}
     for entry in recording.events:
-        if entry.messager is not None:
+        if entry.messager is None:
+            continue
+        if entry.mark == CLOSED:  # alone, it makes no part
+            fetched[entry.messager] = entry.arrival
+        else:
+            fetched.pop(entry.messager, None)  # it was opened again
             by_messager.setdefault(entry.messager, []).append(entry)
     patterns = recording.patterns()
     silent = {} if wanted == "all" else _silent(recording, wanted, by_messager, patterns)
@@ -166,13 +173,13 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
             said = [entry for entry in said if among(entry.from_id, live)]
         exact = all(entry.arrival is not None for entry in said)
         subscribed = patterns.get(messager, [])
-        part = Part(messager, live, exact, subscribed, list(map(wire, subscribed)))
+        part = Part(messager, live, exact, subscribed, list(map(wire, subscribed)), fetched=fetched.get(messager))
         for entry in said:
             one = Saying(entry, wire(entry.channel or ""), given_sender(entry), entry.arrival or 0)
             if key(entry) in undone:
                 one.event = replace(entry, kind="failed")
             part.sayings.append(one)
-        part.marks = [entry for entry in events if entry.kind == "mark" and not is_subscription(entry)]
+        part.marks = [entry for entry in events if entry.kind == "mark" and not is_own_mark(entry)]
         chosen[messager] = part
     sources = recording.sources(set(chosen))
     sent: dict[str | None, list[Event]] = {}

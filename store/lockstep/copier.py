@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from messager.clock import Clock
 
 from ..log.event import Cursor, Event, NewEvent, repeated
-from .recording import Recording, is_subscription, key
+from .recording import Recording, is_own_mark, key
 from .schedule import Key
 
 HandOver = Callable[[Callable[[], None]], None]
@@ -28,8 +28,8 @@ class Copier:
     An event that is published from the recording is copied when it is released, every other one when all events before
     it are there. `repeats` are the events that live agents are expected to repeat; what they leave out is copied by
     `finish`. `is_settled` says whether a live message is out. Copies have the time at which they are made, the channels
-    of the fork, and their origin. Subscriptions of the Messagers that are live (`replaced`), and what these leave out,
-    name no Messager: they would be a schedule without messages in the fork.
+    of the fork, and their origin. Marks of the Messagers that are live (`replaced`) themselves, of subscriptions and
+    closing, and what these leave out, name no Messager: they would be a schedule without messages in the fork.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Copier:
         ts, uuid = self._clock.now(), self._recording.uuids[entry.recorder]
         messager, arrival = entry.messager, entry.arrival
         meta = entry.meta
-        if is_subscription(entry):
+        if is_own_mark(entry):
             meta, named = self._with_patterns(entry), messager not in self._replaced
         if not named:
             messager = arrival = None
@@ -142,7 +142,7 @@ class Copier:
         self._hand_over(accept)
 
     def _with_patterns(self, entry: Event) -> dict[str, Any]:
-        """Return the meta of a subscription with the channels of the fork."""
+        """Return the meta of such a mark with the channels of the fork."""
         meta = dict(entry.meta or {})
         fields = meta.get("fields")
         if isinstance(fields, dict) and isinstance(fields.get("patterns"), list):

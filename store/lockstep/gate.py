@@ -45,16 +45,17 @@ class GateState(Enum):
           │   ^  │
           v   │  └──> STOPPED      the fork stops, in every process
         SUSPENDED                  closed ──> opened again
-          │ (all said)
-          v
-        OPEN <──> IDLE             a fetch that found nothing ──> the next delivery
 
-    The last recorded message leads from each state of the first two rows to OPEN.
+        ENDED ──> OPEN <──> IDLE   a fetch that found nothing ──> the next delivery
+
+    The last recorded message leads from the states of the first three rows to OPEN, or to ENDED if the recorded
+    Messager was closed with messages that it had not fetched; the end of the replay leads from ENDED to OPEN.
     """
 
     FOLLOWING = "follows the schedule"
     UNBOUND = "follows the schedule, but sendings wait for no fetch"
     SUSPENDED = "its Messager is closed"
+    ENDED = "everything was said and delivered; the rest, which had not been fetched, is held back"
     OPEN = "everything is delivered when it arrives"
     IDLE = "open, and the agent has fetched in vain"
     STOPPED = "nothing is sent or delivered any more"
@@ -109,8 +110,8 @@ class ScheduleGate:
 
     @property
     def idle(self) -> bool:
-        """True after a fetch that found nothing since the gate is open."""
-        return self.state is GateState.IDLE
+        """True after a fetch that found nothing, since nothing is held back that is to be delivered."""
+        return self.state is GateState.IDLE or (self.state is GateState.ENDED and not self._unfetched)
 
     def _enter(self, state: GateState) -> None:
         self.state = state
@@ -183,7 +184,7 @@ class ScheduleGate:
             self.check_stopped()
         if self._furthest < 0:
             self._replay.begun(self.part)
-        if self.open:
+        if self.open or self.state is GateState.ENDED:
             saying = self._left(record)
         else:
             channel = channels.encode(record.channel or "")
@@ -259,7 +260,7 @@ class ScheduleGate:
         else:
             self.subscriptions.set(())  # messages for it wait until it is subscribed again
             self._replay.subscribed(self.part)
-        _end(self._held, NotConnected("not sent: the Messager was closed meanwhile. Send before closing it."))
+        _resolve(self._held, NotConnected("not sent: the Messager was closed meanwhile. Send before closing it."))
         if self._company is not None:
             if not self.open:
                 with contextlib.suppress(MessagerError):  # the others wait for it in vain, until patience ends
@@ -296,8 +297,8 @@ class ScheduleGate:
         self._enter(GateState.STOPPED)
         self._stop_reason = reason
         error = LockstepStopped(reason)
-        _end(self._fetches, error)
-        _end(self._held, error)
+        _resolve(self._fetches, error)
+        _resolve(self._held, error)
         self._turns.refuse(error)
 
     # What is given up
@@ -418,7 +419,7 @@ class ScheduleGate:
     def _limit(self) -> int:
         """Return the number of receptions before the next saying."""
         following = self._following()
-        return len(self.part.receptions) if following is None else following.needs
+        return self._end if following is None else following.needs
 
     def _following(self) -> Saying | None:
         """Return the next saying; a failed one does not count, and a blocked one only until a later one is said."""
@@ -505,14 +506,23 @@ class ScheduleGate:
         """True if no saying is left that others wait for."""
         return self._next >= len(self.part.sayings) and not self._claimed
 
-    def _drain(self) -> None:
-        """Open after the last saying, when all has arrived that the recorded Messager received after it.
+    @property
+    def _end(self) -> int:
+        """Number of receptions that are delivered before the end: all, if the agent continues after the recording."""
+        return len(self.part.receptions) if self._policy.continues else self.part.end
 
-        It may have spoken no more because of that: an agent that ticks until it is told to stop. A Messager that never
-        spoke gets everything when it arrives.
+    def _drain(self) -> None:
+        """Open after the last saying, when all has arrived that the recorded Messager had fetched after it.
+
+        It may have spoken no more because of that: an agent that ticks until it is told to stop. One that ticks a
+        number of times would hear more than it did if it got what the Messager had not fetched when it was closed: the
+        gate stays shut then, and fetches find nothing, until the replay ends. If the recording does not tell what was
+        fetched, everything received counts. A Messager that never spoke gets everything when it arrives.
         """
-        if not self.part.sayings or self._hand(len(self.part.receptions)):
+        if not self.part.sayings or (self._hand(self._end) and self._end == len(self.part.receptions)):
             self._open()
+        elif self._handed >= self._end and self.state in (GateState.FOLLOWING, GateState.UNBOUND):
+            self._enter(GateState.ENDED)
 
     def _open(self) -> None:
         """Deliver everything, and let everything pass from now on; in a fork, only if all of the prefix is there."""
@@ -520,22 +530,24 @@ class ScheduleGate:
             return
         if self._holds and not self._hand(len(self.part.receptions)):
             return
+        was_ended = self.state is GateState.ENDED
         self._enter(GateState.OPEN)
         for reception in self.part.receptions[self._handed :]:
             if reception.message is not None:
+                self.report.withheld += was_ended
                 self._deliver(reception)
         for message in self.pairing.take_kept():
             self.report.withheld += 1
             self._deliver_now(message)
         self.wake()
         self._turns.release()
-        _end(self._held)
+        _resolve(self._held)
         self._replay.progress()
 
     def wake(self) -> None:
         """Let the calls of `fetching` look again, after something has changed."""
         if self._fetches:
-            _end(self._fetches)
+            _resolve(self._fetches)
 
     # Sayings
 
@@ -613,7 +625,7 @@ class ScheduleGate:
         self._turns.wake(self._next, lambda number: self._has_turn(self.part.sayings[number]))
 
 
-def _end(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
+def _resolve(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:
     """End these waits, and empty the list."""
     ended = waiting[:]
     waiting.clear()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from messager.record import SUBSCRIBED
+from messager.record import SUBSCRIBED, is_own
 
 from ..db.codes import FROM_DERIVED, KINDS, SEQ_BITS
 from ..errors import StoreError
@@ -92,10 +92,10 @@ class Recording:
         return cls(exp_id, listed, [entry for entry in messages if not entry.redacted], uuids or {})
 
     def filtered(self, takes: Callable[[Event], bool]) -> Recording:
-        """Return the recording of the events that `takes` accepts. Subscriptions are kept."""
+        """Return the recording of the events that `takes` accepts. Marks of the Messagers themselves are kept."""
         return Recording(
             self.exp_id,
-            [entry for entry in self.events if is_subscription(entry) or takes(entry)],
+            [entry for entry in self.events if is_own_mark(entry) or takes(entry)],
             [entry for entry in self.messages if takes(entry)],
             self.uuids,
             self.store,
@@ -127,7 +127,7 @@ class Recording:
         """Return the subscriptions of each Messager, by its id, as far as they were recorded."""
         found: dict[str, list[str]] = {}
         for entry in self.events:
-            if entry.messager is not None and is_subscription(entry):
+            if entry.messager is not None and entry.mark == SUBSCRIBED:
                 fields = (entry.meta or {}).get("fields")
                 patterns = fields.get("patterns") if isinstance(fields, dict) else None
                 listed = found.setdefault(entry.messager, [])
@@ -226,9 +226,9 @@ def sender_rules(recorders: Iterable[RecorderRow]) -> list[str]:
     return list(dict.fromkeys(map(str, rules))) or list(DEFAULT_SENDER)
 
 
-def is_subscription(entry: Event) -> bool:
-    """Return True for the mark with which a Messager logs its subscriptions."""
-    return entry.kind == "mark" and (entry.meta or {}).get("name") == SUBSCRIBED
+def is_own_mark(entry: Event) -> bool:
+    """Return True for a mark that a Messager logs itself, of its subscriptions or of its closing."""
+    return is_own(entry.mark or "")
 
 
 def retracted(events: Iterable[Event]) -> set[Key]:

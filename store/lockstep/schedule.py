@@ -144,6 +144,10 @@ class Part:
     unreceived: list[Unreceived] = field(default_factory=list)
     """Messages on its channels that the recorded Messager did not receive, in replay order."""
     marks: list[Event] = field(default_factory=list)
+    fetched: int | None = None
+    """Number of the last message that had been fetched when the recorded Messager was closed; None if unknown."""
+    end: int = 0
+    """Number of receptions that had been fetched by then; all of them if it is unknown."""
     joined: list[str] = field(default_factory=list)
     """Keys of other parts that were joined with this one."""
 
@@ -157,8 +161,9 @@ class Part:
         return f"{several} {shown}"
 
     def number(self) -> None:
-        """Number the sayings, and count what comes before each. Receptions must be in order of arrival."""
+        """Number the sayings, and count what comes before each and the end. Receptions must be in order of arrival."""
         arrivals = [reception.arrival for reception in self.receptions]
         for number, saying in enumerate(self.sayings):
             saying.number = number
             saying.needs = bisect_right(arrivals, saying.heard)
+        self.end = len(arrivals) if self.fetched is None else bisect_right(arrivals, self.fetched)

@@ -140,6 +140,11 @@ class Event:
         return bool(self.flags & REDACTED)
 
     @property
+    def mark(self) -> str | None:
+        """The name of a mark; None for any other event."""
+        return str((self.meta or {}).get("name", "")) if self.kind == "mark" else None
+
+    @property
     def msg(self) -> Msg:
         """The `Msg` that was sent, or a view of the payload as one."""
         return view(self.payload, ts=self.ts, from_id=self.from_id, event_id=self.msg_id or str(self.cursor))

@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from messager.clock import Clock
 from messager.hooks import LogHook, say
-from messager.record import MessageRecord
+from messager.record import CLOSED, MessageRecord
 from messager.time_limit import time_limit
 
 from ..db.database import Database
@@ -161,7 +161,7 @@ class AutoRecorder:
     def after(self, record: MessageRecord) -> None:
         if self._recording:
             self._recorder.after(record)
-        elif not self._ending.is_set():
+        elif not self._ending.is_set() and record.mark != CLOSED:  # the Messager is closed after the cancellation
             self._missed += 1
             exp_id = self._recorder.exp_id
             self._say_once("cut off", f"{exp_id} is not recorded any more: the tasks of its event loop were cancelled")

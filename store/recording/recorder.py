@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from messager.clock import Clock
 from messager.errors import MessagesRefused
-from messager.record import SUBSCRIBED, MessageRecord, mark_record
+from messager.record import CLOSED, SUBSCRIBED, MessageRecord, mark_record
 from messager.time_limit import time_limit
 
 from ..errors import ExperimentBusy, StoreError, StoreUnavailable
@@ -299,7 +299,7 @@ class Recorder:
                 return  # logged before it was sent
             cause, ts = (0, intent[1]), max(ts, intent[2])  # not earlier than the event that it retracts
         if self._committer is not None and self._committer.ending:
-            self._buffer.lost += 1
+            self._buffer.lost += record.mark != CLOSED  # a Messager may be closed after its recorder
             return
         try:
             entry = self._events.build(record, ts, cause)  # now, as the sent object may change later
@@ -311,11 +311,15 @@ class Recorder:
             log.exception("a failed event cannot be read; only its outcome is recorded")
             entry = outcome_only(record, ts, cause, error)
         if entry is not None:
-            if record.kind == "mark" and record.meta is not None and record.meta["name"] == SUBSCRIBED:
+            if record.mark == SUBSCRIBED and record.meta is not None:
                 known = self._subscriptions.setdefault(record.messager, [])
                 if not record.meta["fields"].get("added"):
                     known.clear()
                 known.append(entry)
+            elif record.mark == CLOSED:
+                self._subscriptions.pop(record.messager, None)
+                if self._unrepeated:
+                    return  # a successor without events, which has no experiment
             self._accept(entry)
 
     def copy(self, entry: NewEvent) -> int | None:

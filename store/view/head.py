@@ -128,7 +128,7 @@ async def _marks_and_gaps(
                 if not (entry.kind == "gap" or is_chapter(entry)):
                     continue
                 changed = entry if shared is None else shared.event(entry)
-                label = labels.next(mark_name(changed)) if entry.kind == "mark" else ""
+                label = labels.next(changed.mark or "") if entry.kind == "mark" else ""
                 if entry.cursor not in span:
                     continue
                 chosen = marks if entry.kind == "mark" else gaps
@@ -142,12 +142,7 @@ async def _marks_and_gaps(
 
 def is_chapter(entry: Event) -> bool:
     """Return whether an event is a mark of a user: those of a Messager itself are not shown."""
-    return entry.kind == "mark" and not is_own(mark_name(entry))
-
-
-def mark_name(entry: Event) -> str:
-    """Return the name of a mark."""
-    return str((entry.meta or {}).get("name", ""))
+    return entry.mark is not None and not is_own(entry.mark)
 
 
 def mark_of(entry: Event, label: str) -> dict[str, Any]:

@@ -22,8 +22,8 @@ def test_the_demo_does_the_main_job_and_leaves_a_file_to_look_at(tmp_path: Path)
     store = ("--store", "messager-demo.db")
     data = json.loads(messager("info", "@last", "--json", *store, cwd=tmp_path).stdout)
     assert len(data["recorders"]) == 4 and data["status"] == "closed"
-    # five ticks, and the subscriptions of four Messagers
-    assert data["kinds"]["mark"] == 5 + 4 and data["kinds"]["blocked"] > 0 and data["kinds"]["sent"] > 10
+    # five ticks, and the subscriptions and the closing of four Messagers
+    assert data["kinds"]["mark"] == 5 + 4 + 4 and data["kinds"]["blocked"] > 0 and data["kinds"]["sent"] > 10
     rows = [
         json.loads(line) for line in messager("events", "@last", "--json", *store, cwd=tmp_path).stdout.splitlines()
     ]

@@ -220,6 +220,27 @@ async def test_subscriptions_end_with_the_connection_and_are_logged_again_afterw
     assert patterns(hook.subscriptions) == [["a", "b"], ["b"]]
 
 
+async def test_each_closing_is_logged_with_what_had_been_fetched_by_then(broker: Broker) -> None:
+    hook, removed, messager = Listed(), Listed(), Messager(broker, "e1")
+    messager.add_log_hook(hook)
+    messager.add_log_hook(removed)
+    await messager.close()  # it was never connected
+    async with messager:
+        await messager.send_message("a", {})  # it has not subscribed
+    assert not hook.closings
+    for number in range(2):
+        async with messager:
+            await messager.subscribe_and_start_listening(["a"])
+            await messager.send_message("a", {"n": number})
+            await fetched(messager, 1 + number)
+            await messager.send_message("a", {"n": "not fetched"})
+            await until(lambda most=2 * number + 2: len(numbers(hook.records, "received")) == most)
+            messager.remove_log_hook(removed)
+        await messager.close()
+    assert [(record.arrival, record.messager) for record in hook.closings] == [(1, messager.id), (3, messager.id)]
+    assert not removed.closings
+
+
 async def test_subscriptions_end_with_the_listener() -> None:
     hook = Listed()
     async with Messager(MemoryBroker(), "e1") as messager:

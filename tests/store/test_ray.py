@@ -158,7 +158,7 @@ async def is_shown(folder: Path, output: str) -> None:
     """Fail unless the example has shown its experiment."""
     recorders = [line.split() for line in output.splitlines() if " messager  ended " in line]
     assert [line[0] for line in recorders] == ["1", "2", "3", "4"] and len({line[5] for line in recorders}) == 4
-    assert "93 (40 sent, 40 received, 5 blocked, 8 mark)" in output
+    assert "96 (40 sent, 40 received, 5 blocked, 11 mark)" in output
     assert "40 messages were sent, 40 were received again" in output
 
 

@@ -23,7 +23,7 @@ import pytest
 
 from messager import Clock, Messager, MessageRecord
 from messager.brokers import Broker, MqttBroker, kind_of
-from messager.record import SUBSCRIBED
+from messager.record import CLOSED, SUBSCRIBED
 from messager_store.recording.auto_recorder import AutoRecorder
 from messager_store.testing import Databases, execute
 from tests.support import forks
@@ -202,11 +202,12 @@ def _in_postgres(statement: str) -> str:
 
 
 class Listed:
-    """Log hook that keeps its connections and records; those of subscriptions are in a list of their own."""
+    """Log hook that keeps its connections and records; subscriptions and closings are in lists of their own."""
 
     def __init__(self) -> None:
         self.records: list[MessageRecord] = []
         self.subscriptions: list[MessageRecord] = []
+        self.closings: list[MessageRecord] = []
         self.before: list[int] = []
         self.connections: list[tuple[str, Clock, int | None]] = []
 
@@ -214,8 +215,8 @@ class Listed:
         self.before.append(len(records))
 
     def after(self, record: MessageRecord) -> None:
-        subscribed = record.kind == "mark" and (record.meta or {})["name"] == SUBSCRIBED
-        (self.subscriptions if subscribed else self.records).append(record)
+        own = {SUBSCRIBED: self.subscriptions, CLOSED: self.closings}
+        own.get(record.mark or "", self.records).append(record)
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
         self.connections.append((url, clock, clock_offset_ns))

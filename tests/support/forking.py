@@ -13,7 +13,7 @@ from messager import MemoryBroker, Messager
 from messager.brokers import Broker
 from messager_store import Event, EventLog, Fork
 from messager_store.lockstep.cut import closed_cut
-from messager_store.lockstep.recording import Recording, is_subscription
+from messager_store.lockstep.recording import Recording, is_own_mark
 from messager_store.log.lineage import parent_of
 from messager_store.maintenance.verify import verify
 from tests.support.logs import listed
@@ -153,7 +153,7 @@ async def whole_part(log: EventLog, into: str = "exp-2") -> list[Event]:
     origins = [entry.origin for entry in events if entry.origin is not None]
     assert len(origins) == len(set(origins)) and set(origins) <= theirs
     own = [entry for entry in events if entry.origin is None]
-    assert {(entry.kind, (entry.meta or {}).get("name")) for entry in own} <= {("mark", "messager.subscribed")}
+    assert all(map(is_own_mark, own))
     assert (await verify(log, await log.experiment(into))).problems == []
     return events
 
@@ -198,7 +198,7 @@ def _facts(entry: Event, into: str) -> tuple[Any, ...]:
     channel = None if entry.channel is None else entry.channel.replace("/", ":")
     if channel is not None and channel.startswith("exps:"):
         channel = ":".join(["exps", into, *channel.split(":")[2:]])
-    if is_subscription(entry):
+    if is_own_mark(entry):
         return entry.kind, channel
     return entry.kind, channel, entry.payload, entry.from_id, entry.to_id, (entry.meta or {}).get("name"), entry.arrival
 
@@ -207,6 +207,6 @@ def _orders(events: list[Event], of: Callable[[Event], Any]) -> list[list[Any]]:
     """Return the sayings, and the receptions, of each Messager in order."""
     found: dict[Any, list[Any]] = {}
     for entry in events:
-        if entry.messager is not None and not is_subscription(entry):
+        if entry.messager is not None and not is_own_mark(entry):
             found.setdefault((entry.messager, entry.kind == "received"), []).append(of(entry))
     return list(found.values())

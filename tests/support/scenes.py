@@ -10,7 +10,7 @@ from typing import Any
 
 from messager import MemoryBroker, Messager, channels
 from messager.brokers import kind_of
-from messager.record import SUBSCRIBED, MessageRecord
+from messager.record import CLOSED, SUBSCRIBED, MessageRecord
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.play import LiveAgents
 from messager_store.lockstep.recording import Recording
@@ -73,6 +73,10 @@ class Scene:
         messager = _messager(who)
         arrival = self._fetched.get(messager, 0)
         self._add("mark", None, b"", messager=messager, arrival=arrival, meta={"name": name, "fields": {}})
+
+    def close(self, who: Any) -> None:
+        """Close the Messager of an agent."""
+        self.mark(who, CLOSED)
 
     def recording(self) -> Recording:
         """Return the recording, experiment `e` of recorder `r`."""

@@ -34,7 +34,7 @@ from ...log.selection import Selection
 from ...log.span import Span
 from ...log.tail import tail
 from ..columns import chunk
-from ..head import gap_for_page, is_chapter, mark_name, mark_of, recorders_of
+from ..head import gap_for_page, is_chapter, mark_of, recorders_of
 from ..shown import Shown, no_receptions, table_of
 from .event_stream import StreamEvent
 from .live_rule import Arrival, LiveRule
@@ -269,5 +269,5 @@ class _More:
             async with aclosing(before):
                 async for page in before:
                     for earlier in page:
-                        self._labels.next(mark_name(earlier))
-        return mark_of(entry, self._labels.next(mark_name(entry)))
+                        self._labels.next(earlier.mark or "")
+        return mark_of(entry, self._labels.next(entry.mark or ""))

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 
 from messager.compat import agentsociety as compat
-from messager.record import SUBSCRIBED
+from messager.record import CLOSED, SUBSCRIBED, is_own
 from messager.testing import RedisServer
 from messager_store import EventLog
 from tests.support import agentsociety_1_3
@@ -87,7 +87,7 @@ async def test_its_driver_its_groups_and_its_agents_are_in_one_experiment_with_m
     sent = {event.payload for event in events if event.kind == "sent"}
     assert {event.payload for event in events if event.kind == "received"} == sent
 
-    subscribed = [event for event in events if event.kind == "mark" and (event.meta or {})["name"] == SUBSCRIBED]
+    subscribed = [event for event in events if event.mark == SUBSCRIBED]
     patterns = [(event.meta or {})["fields"]["patterns"] for event in subscribed]
     agents = [[f"{channels}agents:{agent}:*" for agent in group] for group in ([1, 2, 3, 4], [5, 6, 7])]
     assert sorted(patterns) == sorted([[f"{channels}user-payback"], *agents])
@@ -98,7 +98,8 @@ async def test_its_driver_its_groups_and_its_agents_are_in_one_experiment_with_m
             heard.setdefault(event.messager, []).append(event.arrival)
     assert len(heard) == 2  # the driver, and the group of the citizens
     assert all(numbers == [*range(1, len(numbers) + 1)] for numbers in heard.values())
-    marks = [event.meta or {} for event in events if event.kind == "mark" and event not in subscribed]
+    assert len({event.messager for event in events if event.mark == CLOSED}) == 3
+    marks = [event.meta or {} for event in events if event.mark is not None and not is_own(event.mark)]
     stages = ["step", "step", "survey", "interview", "intervention", "environment", "next_round"]
     stages += ["function", "environment", "end"]
     assert [mark["name"] for mark in marks] == stages

@@ -64,6 +64,12 @@ def test_nothing_is_expected_of_an_agent_that_is_only_subscribed() -> None:
     assert [part.agents for part in made.parts] == [[3]] and made.exact and not made.expected
 
 
+def test_a_messager_that_was_only_closed_is_no_part() -> None:
+    made = two()
+    made.close(5)
+    assert [part.agents for part in cast(made, "all").parts] == [[1], [2]]
+
+
 def test_ids_have_their_json_type() -> None:
     with pytest.raises(CastError, match=r"agent '2' says nothing in e\. Its senders are 1, 2$"):
         cast(two(), ["2"])

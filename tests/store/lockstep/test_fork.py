@@ -9,6 +9,7 @@ import pytest
 
 from messager import MemoryBroker, Messager, MessageRecord
 from messager.brokers import Broker, OutputLimits
+from messager.record import CLOSED
 from messager_store import Event, EventLog, LiveReplay, NewEvent, Recorder
 from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
 from messager_store.log.event import Cursor
@@ -299,6 +300,24 @@ async def test_marks_that_are_not_repeated_are_copied_at_the_end(parent: EventLo
     assert report.complete and (report.left_out, report.repeated) == (1, 1)
     [mark] = [entry for entry in await listed(parent.read("exp-2")) if entry.kind == "mark"]
     assert mark.origin is not None and mark.messager is None
+
+
+async def test_the_closing_of_a_messager_that_is_live_in_the_fork_is_copied_without_its_name(parent: EventLog) -> None:
+    async def speaks(messager: Messager) -> None:
+        await messager.subscribe_and_start_listening(["news"])
+        await messager.send_message("out", {"n": 1}, 1, None)
+
+    async with Recorder(parent, "exp-0") as recorder:
+        messager = Messager(MemoryBroker(), "exp-0")
+        messager.add_log_hook(recorder)
+        async with messager:
+            await speaks(messager)
+    async with fork(parent, of="exp-0", at=None) as forked:
+        report = await forked.play({1: speaks})
+    assert report.complete and (report.left_out, report.repeated) == (0, 1)
+    closings = [entry for entry in await listed(parent.read("exp-2")) if entry.mark == CLOSED]
+    [copied] = [entry for entry in closings if entry.origin is not None]
+    assert copied.messager is copied.arrival is None and len(closings) == 2
 
 
 async def test_cursors_tell_how_far_the_prefix_is_done(parent: EventLog) -> None:

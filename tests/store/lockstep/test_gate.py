@@ -152,12 +152,16 @@ def test_after_the_last_saying_the_rest_is_handed_over_at_once_and_then_everythi
     assert result.counts() == {"expected": 8, "matched": 8, "unexpected": 2}
 
 
-def test_an_agent_that_speaks_until_it_is_told_to_stop_says_nothing_more() -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_an_agent_that_speaks_until_it_is_told_to_stop_says_nothing_more(closed: bool) -> None:
     made = Scene()
     made.subscribe(3, "c")
     for number in range(3):
         made.say(3, "out", number)
     made.say(1, "c", "stop")
+    if closed:
+        made.fetch(3)
+        made.close(3)
 
     async def ticks(messager: Messager) -> None:
         await messager.subscribe_and_start_listening(["c"])
@@ -169,6 +173,33 @@ def test_an_agent_that_speaks_until_it_is_told_to_stop_says_nothing_more() -> No
     result = played(made, {1: says(1, "stop", after=7), 3: ticks})
     assert result.said(3) == [0, 1, 2]
     assert result.report.equal and result.report.pace == "lockstep"
+
+
+@pytest.mark.parametrize(("again", "heard"), [(False, ["a"]), (True, ["a", "b"])])
+def test_an_agent_that_ends_after_some_time_does_not_hear_what_it_had_not_fetched_when_it_was_closed(
+    again: bool, heard: list[str]
+) -> None:
+    made = Scene()
+    made.subscribe(3, "c")
+    made.say(3, "out", "x")
+    made.say(1, "c", "a")
+    made.fetch(3)
+    made.say(1, "c", "b")
+    made.close(3)
+    if again:  # it was opened again: what it fetched at its end is not recorded
+        made.subscribe(3, "c")
+    found: list[Any] = []
+
+    async def ticks(messager: Messager) -> None:
+        await messager.subscribe_and_start_listening(["c"])
+        await messager.send_message("out", "x", 3)
+        for _ in range(20):
+            found.extend(json.loads(message["data"]) for message in await messager.fetch_messages())
+            await asyncio.sleep(0.01)
+
+    result = played(made, {1: says(1, "a", "b"), 3: ticks})
+    assert found == heard
+    assert result.report.equal and result.seconds < 10 and result.report.total("withheld") == 2 - len(heard)
 
 
 def test_a_messager_that_never_spoke_hears_everything_when_it_arrives() -> None:

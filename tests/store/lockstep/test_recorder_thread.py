@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from messager import Clock, MemoryBroker, Messager, MessageRecord
-from messager.record import SUBSCRIBED
+from messager.record import is_own
 from messager_store import Event, EventLog, Recorder, verify
 from messager_store.errors import ExperimentClosed
 from messager_store.experiments.registry import find
@@ -64,8 +64,8 @@ def test_every_message_of_an_hour_is_recorded_at_its_virtual_time(stores: Stores
             answering.cancel()
         return recorder.recorder.accepted
 
-    assert run(main(), start_ns=START) == 243
-    events = [event for event in asyncio.run(read(store)) if (event.meta or {}).get("name") != SUBSCRIBED]
+    assert run(main(), start_ns=START) == 245
+    events = [event for event in asyncio.run(read(store)) if not is_own(event.mark or "")]
     assert [event.kind for event in events].count("sent") == 120
     assert [event.kind for event in events].count("received") == 120
     assert (events[0].kind, (events[0].ts - START) // 1000) == ("mark", 0)

@@ -303,6 +303,13 @@ async def test_what_comes_after_the_end_is_not_recorded_and_does_not_hold_it_up(
         await recorder.start()
 
 
+async def test_a_messager_that_is_closed_after_its_recorder_has_ended_loses_nothing(log: EventLog) -> None:
+    async with Messager(MemoryBroker(), "e1") as messager, Recorder(log, "e1") as recorder:
+        messager.add_log_hook(recorder)
+        await messager.subscribe_and_start_listening(["c"])
+    assert await kinds(log) == ["mark"] and recorder.dropped == 0
+
+
 async def test_what_a_recorder_still_had_when_it_was_ended_stays_in_its_spool(log: EventLog) -> None:
     recorder = Recorder(log, "e1")
     await recorder.start()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from messager import MemoryBroker, Messager, PublishError
-from messager.record import SUBSCRIBED
+from messager.record import CLOSED, SUBSCRIBED
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import BadCursor
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
@@ -76,7 +76,8 @@ async def test_events_of_several_messagers_with_one_recorder_have_their_messager
     hook = Listed()
     async with Recorder(log, "e1", durability=durability) as recorder:
         one, two = await converse(hook, recorder)
-    told = [(r.kind, r.messager, r.arrival) for r in (*hook.subscriptions, *hook.records) if r.kind != "gap"]
+    every = *hook.subscriptions, *hook.records, *hook.closings
+    told = [(r.kind, r.messager, r.arrival) for r in every if r.kind != "gap"]
     stored = await numbered(log)
     if durability == "strict":  # an intent is logged before its outcome, which retracts it
         told.append(("sent", one, 3))
@@ -103,7 +104,8 @@ async def test_a_recorder_that_is_added_late_has_the_numbers_and_the_subscriptio
         one.add_log_hook(recorder)
         await one.send_message("c", {})
         await fetched(one, 1)
-    assert await numbered(log) == [("mark", one.id, 2), ("sent", one.id, 2), ("received", one.id, 3)]
+    found = [("mark", one.id, 2), ("sent", one.id, 2), ("received", one.id, 3), ("mark", one.id, 3)]
+    assert await numbered(log) == found
     assert await subscriptions(log) == [(one.id, ["c"])]
 
 
@@ -270,6 +272,7 @@ async def test_a_successor_in_the_next_experiment_has_the_subscriptions_and_the_
     assert sorted(each for each in events if each[1] == one.id) == [
         ("mark", one.id, 0),
         ("mark", one.id, 2),
+        ("mark", one.id, 2),
         ("received", one.id, 2),
         ("sent", one.id, 1),
         ("sent", one.id, 1),
@@ -278,8 +281,9 @@ async def test_a_successor_in_the_next_experiment_has_the_subscriptions_and_the_
     assert (one.id, ["c"]) in repeated and (one.id, ["d"]) in repeated
 
 
-async def test_a_successor_logs_subscriptions_only_with_its_first_event(
-    log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_successor_logs_subscriptions_only_with_its_first_event_and_closing_is_none(
+    says: bool, log: EventLog, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MESSAGER_STORE", store)
     async with Messager(MemoryBroker(), "e1") as one:
@@ -292,9 +296,12 @@ async def test_a_successor_logs_subscriptions_only_with_its_first_event(
         await until(lambda: recorder.uuid != first)
         await asyncio.sleep(0)
         assert [of.exp_id for of in await log.experiments()] == ["e1"]
-        await one.send_message("other", {})
-    assert await numbered(log, "e1-2") == [("sent", one.id, 0), ("mark", one.id, 0)]
-    assert await subscriptions(log, "e1-2") == [(one.id, ["c"])]
+        if says:
+            await one.send_message("other", {})
+    if says:
+        assert await numbered(log, "e1-2") == [("sent", one.id, 0), ("mark", one.id, 0), ("mark", one.id, 0)]
+        assert await subscriptions(log, "e1-2") == [(one.id, ["c"])]
+    assert [of.exp_id for of in await log.experiments()] == (["e1", "e1-2"] if says else ["e1"])
 
 
 async def test_events_of_taps_have_no_schedule(log: EventLog) -> None:
@@ -328,7 +335,8 @@ async def test_the_marks_of_messagers_are_points_but_are_not_suggested(log: Even
     async with Recorder(log, "e1") as recorder:
         await converse(recorder)
     of = await log.experiment("e1")
-    [first, second] = [event async for event in log.read("e1", kinds=["mark"]) if event.text.startswith("messager.")]
+    first, second, *closed = [e async for e in log.read("e1", kinds=["mark"]) if e.text.startswith("messager.")]
+    assert [event.mark for event in closed] == [CLOSED, CLOSED]
     assert await resolve(log.database, of, f"mark:{SUBSCRIBED}#2") == second.cursor and first.ts <= second.ts
     with pytest.raises(BadCursor, match=r"its marks are: tick[.]"):
         await resolve(log.database, of, "mark:tock")
