@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 
 from messager import channels
 from messager.brokers import Broker, kind_of
+from messager.endpoint import Endpoint
 from messager.errors import MessagerError
-from messager.gate import Gated
 from messager.hooks import LogHook, say
 from messager.record import MessageRecord
 
@@ -50,11 +50,11 @@ _runs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Run]]
 _CLOSED = "its Messager was closed before its last message, and goes on if the same Messager is opened again"
 
 
-async def begin(messager: Gated) -> LateGate:
-    """Return the gate of a Messager. Raises `StoreError` if the schedule cannot be read."""
+async def begin(endpoint: Endpoint, broker: Broker) -> LateGate:
+    """Return the gate of the endpoint of a Messager. Raises `StoreError` if the schedule cannot be read."""
     loop = asyncio.get_running_loop()
     runs = _runs.setdefault(loop, {})
-    known = runs.get(messager.exp_id)
+    known = runs.get(endpoint.exp_id)
     if known is not None and known.done():
         if known.cancelled() or known.exception():
             known = None
@@ -62,18 +62,18 @@ async def begin(messager: Gated) -> LateGate:
             before.say_what_is_left()
             known = None
     if known is None:
-        known = runs[messager.exp_id] = loop.create_task(_load(messager))
+        known = runs[endpoint.exp_id] = loop.create_task(_load(endpoint.exp_id, broker))
     run = await asyncio.shield(known)
-    run.brokers.append(messager.broker)
-    return LateGate(run, messager)
+    run.brokers.append(broker)
+    return LateGate(run, endpoint, broker)
 
 
-async def _load(messager: Gated) -> Run:
+async def _load(exp_id: str, broker: Broker) -> Run:
     settings = Settings.from_environment()
     assert settings.store is not None
     async with EventLog.open(settings.store, create=False) as log:
         of = await log.experiment(settings.experiment)
-        if of.exp_id == messager.exp_id and os.environ.get("MESSAGER_STORE"):
+        if of.exp_id == exp_id and os.environ.get("MESSAGER_STORE"):
             raise StoreError(
                 f"the recording {of.exp_id} cannot be replayed into itself: give the live Messagers another exp_id, or "
                 "unset MESSAGER_STORE"
@@ -82,19 +82,19 @@ async def _load(messager: Gated) -> Run:
             log,
             of,
             Selection(),
-            channel_map=ChannelMap(settings.map, messager.exp_id),
-            broker_url=messager.broker.url,
+            channel_map=ChannelMap(settings.map, exp_id),
+            broker_url=broker.url,
             keep_names=False,
         )
         recording = await load_recording(log, plan)
-        cursor = await _fork_cursor(log, of, messager.exp_id)
-    kind, wire = kind_of(messager.broker.url), plan.channel_map
+        cursor = await _fork_cursor(log, of, exp_id)
+    kind, wire = kind_of(broker.url), plan.channel_map
     cast: dict[str, Any] = {"live": settings.live, "match": settings.match, "patience": settings.patience}
     if cursor is None:
-        return Run(settings, Lockstep(recording, kind, wire, on_timeout=settings.on_timeout, **cast), messager)
+        return Run(settings, Lockstep(recording, kind, wire, on_timeout=settings.on_timeout, **cast), exp_id, broker)
     prefix = PrefixLockstep(recording, closed_cut(recording, cursor).keys, kind, wire, **cast)
     prefix.expect_others()
-    return Run(settings, prefix, messager)
+    return Run(settings, prefix, exp_id, broker)
 
 
 async def _fork_cursor(log: EventLog, of: Experiment, exp_id: str) -> Cursor | None:
@@ -126,18 +126,18 @@ async def _fork_cursor(log: EventLog, of: Experiment, exp_id: str) -> Cursor | N
 class Run:
     """One replay, as the Messagers of this process see it."""
 
-    def __init__(self, settings: Settings, lockstep: Lockstep, messager: Gated) -> None:
+    def __init__(self, settings: Settings, lockstep: Lockstep, exp_id: str, broker: Broker) -> None:
         self.settings = settings
         self.lockstep = lockstep
         self.brokers: list[Broker] = []
         """Those of the Messagers that are connected."""
         self.ended = False
-        self._exp_id = messager.exp_id
+        self._exp_id = exp_id
         self._announcing = Announcing(
-            messager.broker,
-            messager.exp_id,
+            broker,
+            exp_id,
             lockstep.presence,
-            kind_of(messager.broker.url),
+            kind_of(broker.url),
             failed=lambda error: say(str(error)),
             note=say,
         )
@@ -181,12 +181,12 @@ class Run:
         free = [part for part in self.lockstep.cast.parts if part.key not in self.lockstep.gates]
         return any(subscribed < set(part.covered) for part in free)
 
-    def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
+    def take(self, endpoint: Endpoint, parts: list[Part]) -> ScheduleGate:
         """Give a Messager a part, or the parts of several agents of a recording without Messagers."""
-        gate = self.lockstep.take(messager, parts)
+        gate = self.lockstep.take(endpoint, parts)
         part = gate.part
         named = "" if part.exact else " (what was heard is not recorded, so the order of the replay is used)"
-        say(f"a Messager of {messager.exp_id} plays {part.label} of {self.lockstep.recording.exp_id}{named}")
+        say(f"a Messager of {endpoint.exp_id} plays {part.label} of {self.lockstep.recording.exp_id}{named}")
         return gate
 
     async def announce(self, gate: ScheduleGate) -> None:
@@ -277,9 +277,10 @@ class Run:
 class LateGate:
     """Gate of a Messager that does not know yet which recorded Messager it stands for (see `messager.gate.Gate`)."""
 
-    def __init__(self, run: Run, messager: Gated) -> None:
+    def __init__(self, run: Run, endpoint: Endpoint, broker: Broker) -> None:
         self._run = run
-        self._messager = messager
+        self._endpoint = endpoint
+        self._broker = broker
         self._patterns: list[str] = []
         self._held: list[dict[str, Any]] | None = []  # None once it is known what to do with messages
         self._gate: ScheduleGate | None = None
@@ -303,7 +304,7 @@ class LateGate:
         elif self._gate is not None:
             self._gate.arrived(message)
         elif not is_announcement(message["channel"]):
-            self._messager.deliver(message)
+            self._endpoint.deliver(message)
 
     async def fetching(self) -> None:
         if self._undecided:
@@ -339,14 +340,14 @@ class LateGate:
             self._run.report(self._gate)
             await self._gate.close()
         self._release_held()
-        await self._run.left(self._gate, self._messager.broker)
+        await self._run.left(self._gate, self._broker)
 
     def connected(self) -> None:
         if not self._closed:
             return
         self._closed = False
         self._patterns = []
-        self._run.returned(self._gate, self._messager.broker)
+        self._run.returned(self._gate, self._broker)
         if self._gate is not None:
             self._gate.connected()
         else:
@@ -356,12 +357,12 @@ class LateGate:
         """Become the gate of a part, or of none."""
         if not parts:
             say(
-                f"a Messager of {self._messager.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: it "
+                f"a Messager of {self._endpoint.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: it "
                 f"runs without a gate. {self._run.why_none()}"
             )
             self._release_held()
         else:
-            self._gate = self._run.take(self._messager, parts)
+            self._gate = self._run.take(self._endpoint, parts)
             try:
                 if self._patterns:
                     await self._gate.subscribed(self._patterns)

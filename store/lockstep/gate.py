@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any
 
 from messager import channels
-from messager.gate import Gated
+from messager.endpoint import Endpoint
 from messager.hooks import LogHook
 from messager.record import MessageRecord
 
@@ -38,7 +38,7 @@ _MESSAGE = attrgetter("message")
 class ScheduleGate:
     """Gate of one live Messager (see `messager.gate.Gate`)."""
 
-    def __init__(self, messager: Gated, part: Part, verdicts: Verdicts, replay: Following) -> None:
+    def __init__(self, messager: Endpoint, part: Part, verdicts: Verdicts, replay: Following) -> None:
         self.part = part
         self.verdicts = verdicts
         self.report = verdicts.report

@@ -19,8 +19,8 @@ from typing import Any
 from messager import channels
 from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
+from messager.endpoint import Endpoint
 from messager.errors import NotConnected
-from messager.gate import Gated
 from messager.record import MessageRecord
 
 from ..matching.match import Match
@@ -68,7 +68,7 @@ class ProgramsMissing(LockstepStopped):
 class PrefixGate(ScheduleGate):
     """Gate of one live Messager of a fork."""
 
-    def __init__(self, messager: Gated, part: Part, verdicts: Verdicts, replay: Following) -> None:
+    def __init__(self, messager: Endpoint, part: Part, verdicts: Verdicts, replay: Following) -> None:
         self._stopped: str | None = None
         self._held: list[asyncio.Future[None]] = []  # sendings that wait until the gate is open
         self.on_claim: Callable[[Saying, bytes], None] = lambda saying, payload: None
@@ -292,7 +292,7 @@ class PrefixLockstep(Lockstep):
         found = self.cast.expected.get(place)
         return found is None or found[1].settled or not found[1].awaited
 
-    def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
+    def take(self, messager: Endpoint, parts: list[Part]) -> ScheduleGate:
         gate = super().take(messager, parts)
         assert isinstance(gate, PrefixGate)
         gate.on_claim = self._claimed

@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from messager import channels
 from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
-from messager.gate import Gated
+from messager.endpoint import Endpoint
 from messager.hooks import LogHook
 
 from ..errors import StoreError
@@ -40,6 +40,9 @@ from .schedule import Key, Part, Reception, Saying, SayingState
 from .verdicts import HEARD_SHOWN, Verdicts
 from .virtual_time import VirtualLoop
 from .wire import WireObserver
+
+if TYPE_CHECKING:
+    from messager import Messager
 
 PATIENCE_S = 30.0
 TOGETHER = 500
@@ -125,8 +128,10 @@ class Lockstep:
 
     # Live Messagers
 
-    def attach(self, messager: Gated, agents: Iterable[Any] | int | str | None = None) -> ScheduleGate:
-        """Give a Messager of this process the part of these agents, and set its gate. Call it before its first message.
+    def attach(self, messager: Messager | Endpoint, agents: Iterable[Any] | int | str | None = None) -> ScheduleGate:
+        """Give a Messager of this process, or another endpoint, the part of these agents, and set its gate.
+
+        Call it before its first message.
 
         Without `agents`, there must be only one part left. Raises `StoreError` if no part fits, or several do, or if
         the replay has begun, or the Messager would be recorded into what is replayed.
@@ -135,11 +140,12 @@ class Lockstep:
             raise StoreError("the replay has begun: attach Messagers before it runs")
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             self.recording.check_environment(messager.exp_id)
-        gate = self.take(messager, self.cast.parts_of(agents, self.gates))
-        messager.set_gate(gate)
+        endpoint = messager if isinstance(messager, Endpoint) else messager.endpoint
+        gate = self.take(endpoint, self.cast.parts_of(agents, self.gates))
+        endpoint.set_gate(gate)
         return gate
 
-    def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
+    def take(self, messager: Endpoint, parts: list[Part]) -> ScheduleGate:
         """Return a gate with which a Messager of this process plays a part, or several weak ones that are joined."""
         part = self.cast.join(parts)
         self.presence.forget(parts[1:])
