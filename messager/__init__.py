@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .brokers.redis.config import RedisConfig
     from .clock import Clock
     from .compat.agentscope import to_agentscope
+    from .endpoint import Endpoint
     from .errors import (
         BrokerUnavailable,
         ListenerDied,
@@ -45,6 +46,7 @@ _EXPORTS = {
     "brokers.redis.config": "RedisConfig",
     "clock": "Clock",
     "compat.agentscope": "to_agentscope",
+    "endpoint": "Endpoint",
     "errors": "BrokerUnavailable ListenerDied MessagerError MessagesRefused MissingDriver NotConnected PublishError",
     "hooks": "LogHook LogList",
     "messager": "Messager",
@@ -57,6 +59,7 @@ __all__ = [
     "Broker",
     "BrokerUnavailable",
     "Clock",
+    "Endpoint",
     "ListenerDied",
     "LogHook",
     "LogList",

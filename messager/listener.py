@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from .brokers.base import PubSub
-from .clock import Clock
+from .endpoint import Endpoint
 from .message_queue import MessageQueue
 from .record import MessageRecord
 
@@ -21,22 +20,13 @@ log = logging.getLogger("messager")
 class Listener:
     """Listener of one subscriber, which may be redis-py's own `PubSub`.
 
-    `arrived` takes each message, which it or a gate puts into the queue; `tell` passes a record to the log hooks.
+    The endpoint gets each message, which it or a gate puts into the queue.
     """
 
-    def __init__(
-        self,
-        pubsub: PubSub,
-        queue: MessageQueue,
-        clock: Clock,
-        arrived: Callable[[dict[str, Any]], None],
-        tell: Callable[[MessageRecord], None],
-    ) -> None:
+    def __init__(self, pubsub: PubSub, queue: MessageQueue, endpoint: Endpoint) -> None:
         self._pubsub = pubsub
         self._queue = queue
-        self._clock = clock
-        self._arrived = arrived
-        self._tell = tell
+        self._endpoint = endpoint
 
     async def run(self) -> None:
         """Pass on what arrives, until cancelled. It stops reading while the queue is above its limit."""
@@ -48,7 +38,7 @@ class Listener:
             if message is None:
                 continue
             if message["type"] == "pmessage":
-                self._arrived(message)
+                self._endpoint.arrive(message)
                 received += 1
                 if queue.stops_reading:
                     await queue.emptied()
@@ -76,9 +66,10 @@ class Listener:
         return method()
 
     def _gap(self, reason: str, since: int, until: int | None) -> None:
-        now = self._clock.now()
-        end = now if until is None else self._clock.at(until)
-        start = self._clock.at(since)
+        clock = self._endpoint.clock
+        now = clock.now()
+        end = now if until is None else clock.at(until)
+        start = clock.at(since)
         meta = {"reason": reason, "since": start, "until": end, "count": None}
         log.warning("messages may be missing for %.3f s: %s", (end - start) / 1e9, reason)
-        self._tell(MessageRecord("gap", now, meta=meta))
+        self._endpoint.tell(MessageRecord("gap", now, meta=meta))

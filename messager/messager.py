@@ -13,8 +13,9 @@ from uuid import uuid4
 from . import channels
 from .brokers.base import Broker, PubSub
 from .clock import Clock
+from .endpoint import offered_gate
 from .errors import ListenerDied, NotConnected
-from .gate import Gate, offered_gate
+from .gate import Gate
 from .hooks import LogHook, LogList, OfferedHook, offered, stop, tell
 from .interceptor import refusal
 from .listener import Listener
@@ -77,22 +78,20 @@ class Messager:
             )
         self.broker: Broker = _redis(config) if self._owned else config  # type: ignore[assignment]
         self.exp_id = exp_id
-        self.id = uuid4().hex
-        """Identity of this Messager in the log. A copy in another process has another one, from `init` on."""
         self._pid = os.getpid()
         self.connected = False
         self.clock = clock or Clock()
-        self.message_queue = MessageQueue(exp_id, queue_bytes, self._arrived)
+        self.message_queue = MessageQueue(exp_id, queue_bytes, self.clock)
+        self.endpoint = self.message_queue.endpoint
+        """Place of this Messager in the schedule. Add log hooks with `add_log_hook` of the Messager."""
         self.receive_messages_task: asyncio.Task[None] | None = None
         self._message_interceptor = message_interceptor
         self._log_list = LogList(log_limit)
-        self._hooks: list[LogHook] = []
         self._offered: list[OfferedHook] = []
         self._yielding: set[asyncio.Task[None]] = set()  # stop offered hooks that yielded to another one
         self._name: str | None = None
         self._meta: dict[str, Any] = {}
-        self._publisher = Publisher(self.broker, self.clock, self._hooks)
-        self._gate: Gate | None = None
+        self._publisher = Publisher(self.broker, self.clock, self.endpoint.hooks, self.endpoint.tell)
         self._patterns: dict[str, None] = {}
         self._pubsub: PubSub | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # the event loop of `init`
@@ -111,7 +110,7 @@ class Messager:
         if "_given" not in vars(self):
             return super().__getstate__()
         picklable = self._owned or self.broker.picklable
-        if self.connected or not picklable or self._hooks:
+        if self.connected or not picklable or self.endpoint.hooks:
             raise TypeError(
                 f"a Messager can be pickled only before {self._CONNECT}() and without log hooks, and made with a "
                 f"{self._ADDRESS}, or with a broker of `messager.open_broker(url)` that is not connected either. "
@@ -131,6 +130,11 @@ class Messager:
     def _make(self, given: dict[str, Any]) -> None:
         """Call `__init__` of this class; a subclass of the user may have other arguments."""
         Messager.__init__(self, **given)
+
+    @property
+    def id(self) -> str:
+        """Identity of this Messager in the log. A copy in another process has another one, from `init` on."""
+        return self.endpoint.id
 
     @property
     def message_interceptor(self) -> Any:
@@ -155,27 +159,21 @@ class Messager:
         A `Recorder` added after `init` replaces the recorder that came with `MESSAGER_STORE`. In a replay, a hook that
         would record into what is replayed is refused with an error.
         """
-        if self._gate is not None:
-            self._gate.check(hook)
-        self._hooks.append(hook)
+        self.endpoint.add_log_hook(hook)
         self._yield()
         if self.connected:
             self._introduce(hook)
 
     def remove_log_hook(self, hook: LogHook) -> None:
         """Remove a hook. It still receives the outcomes of messages in flight."""
-        if hook in self._hooks:
-            self._hooks.remove(hook)
+        self.endpoint.remove_log_hook(hook)
 
     def set_gate(self, gate: Gate | None) -> None:
         """Set the gate through which all messages pass, or remove it. Call it before the first message.
 
         Raises the errors of a gate that refuses one of the log hooks.
         """
-        if gate is not None:
-            for hook in self._hooks:
-                gate.check(hook)
-        self._gate = gate
+        self.endpoint.set_gate(gate)
 
     async def init(self) -> None:
         """Connect. Raises `BrokerUnavailable`.
@@ -187,28 +185,29 @@ class Messager:
             if self.connected:
                 return
             if self._pid != os.getpid():  # made before a fork: the other processes have the same object
-                self.id, self._pid = uuid4().hex, os.getpid()
+                self.endpoint.id, self._pid = uuid4().hex, os.getpid()
             await self.broker.connect()
             self._clock_offset = await self.broker.clock_offset()
             self._loop = asyncio.get_running_loop()
+            endpoint = self.endpoint
             try:
-                if (given := self._gate) is not None:
+                if (given := endpoint.gate) is not None:
                     given.connected()
                 elif os.environ.get("MESSAGER_REPLAY"):
-                    self.set_gate(await offered_gate(self))
+                    endpoint.set_gate(await offered_gate(endpoint, self.broker))
                 if os.environ.get("MESSAGER_STORE"):
-                    self._offered = await offered(self.exp_id, self._hooks)
-                    self._hooks += self._offered
+                    self._offered = await offered(self.exp_id, endpoint.hooks)
+                    endpoint.hooks += self._offered
                     self._yield()  # a recorder may have been added meanwhile
             except BaseException:
-                gate, self._gate = self._gate, given
+                gate, endpoint.gate = endpoint.gate, given
                 if gate is not None:
                     await gate.close()
                 if self._owned:
                     await self.broker.close()
                 raise
             self.connected = True
-            for hook in self._hooks:
+            for hook in endpoint.hooks:
                 self._introduce(hook)
 
     async def close(self) -> None:
@@ -221,8 +220,8 @@ class Messager:
         if not self.connected:
             return
         self.connected = False
-        if self._gate is not None:
-            await self._gate.close()
+        if self.endpoint.gate is not None:
+            await self.endpoint.gate.close()
         loop = self._loop
         if loop is asyncio.get_running_loop():
             await self._disconnect()
@@ -293,8 +292,8 @@ class Messager:
         Each is a dict with `type`, `pattern`, `channel` and `data`, the last three bytes. Raises `ListenerDied` if the
         listener ended with an error and no message is left.
         """
-        if self._gate is not None:
-            await self._gate.fetching()
+        if self.endpoint.gate is not None:
+            await self.endpoint.gate.fetching()
         messages = self.message_queue.take_all()
         task = self.receive_messages_task
         if not messages and task is not None and task.done() and not task.cancelled() and task.exception():
@@ -331,19 +330,17 @@ class Messager:
     # Each coroutine in a send costs about 3 % of it: the usual path has none of its own.
     def _pass(self, record: MessageRecord, text: str) -> Awaitable[None]:
         """Pass a message through the gate, and publish it."""
-        record.messager, record.arrival = self.id, self.message_queue.fetched
-        return self._publish(record, record.ts, text) if self._gate is None else self._gated(self._gate, record, text)
+        endpoint = self.endpoint
+        endpoint.stamp(record)
+        if endpoint.gate is None:
+            return self._publish(record, record.ts, text)
 
-    async def _gated(self, gate: Gate, record: MessageRecord, text: str) -> None:
-        await gate.sending(record)
-        started = record.ts = self.clock.now()
-        try:
+        async def publish(started: int) -> None:
             if not self.connected:
                 raise NotConnected("not sent: the Messager was closed meanwhile. Send before closing it.")
             await self._publish(record, started, text)
-        finally:
-            written = record.ts != started  # the publisher has stamped it
-            gate.passed(record, written or record.kind == "blocked")
+
+        return endpoint.held(endpoint.gate, record, publish)
 
     def _publish(self, record: MessageRecord, started: int, text: str) -> Awaitable[None]:
         """Ask the interceptor, if both ids are given, and publish or block a message."""
@@ -357,11 +354,11 @@ class Messager:
         except Exception as error:
             record.kind = "failed"
             record.meta = {"outcome": "not_sent", "error": f"the interceptor raised: {error!r}"}
-            self._publisher.tell(record)
+            self.endpoint.tell(record)
             raise
         if refused is not None:
             record.kind, record.duration_ns, record.meta = "blocked", self.clock.now() - started, refused
-            self._publisher.tell(record)
+            self.endpoint.tell(record)
             return
         if not self.connected:
             raise NotConnected(
@@ -369,26 +366,12 @@ class Messager:
             )
         await self._publisher.send(record, started)
 
-    def deliver(self, message: dict[str, Any], origin: tuple[str, int] | None = None) -> None:
-        """Number, log and queue a received message, for `fetch_messages`. Called by the listener, or by a gate.
-
-        `origin` is that of the record (see `MessageRecord`).
-        """
-        record = MessageRecord("received", self.clock.now(), channels.decode(message["channel"]), message["data"])
-        record.meta, record.origin = message.get("meta"), origin
-        record.messager, record.arrival = self.id, self.message_queue.arrived + 1
-        self._publisher.tell(record)
-        self.message_queue.add(message)
-
     def mark(self, name: str, /, **fields: Any) -> None:
-        """Log a mark, such as a step, a tick or a note, with fields of any name.
+        """Log a mark, such as a step, a tick or a note, with fields of any name. May be called from any thread.
 
         Raises `TypeError` or `ValueError` for fields without a JSON form.
         """
-        record = self._mark_record(name, fields)
-        if self._gate is not None:
-            self._gate.marked(record)
-        self._publisher.tell(record)
+        self.endpoint.mark(name, **fields)
 
     def describe(self, name: str | None = None, /, **meta: Any) -> None:
         """Set the name and meta of the experiment, such as its configuration and seed. `ls` and `info` show them.
@@ -397,7 +380,7 @@ class Messager:
         """
         self._name, self._meta = self._name or name, {**json.loads(json.dumps(meta)), **self._meta}
         if self.connected:
-            for hook in self._hooks:
+            for hook in self.endpoint.hooks:
                 self._tell_description(hook)
 
     def get_subtopic_channel(self, agent_id: Any, subtopic: str) -> str:
@@ -425,7 +408,7 @@ class Messager:
 
         `subscribe_and_start_listening` has subscribed already: to do it again has no effect.
         """
-        listener = Listener(pubsub, self.message_queue, self.clock, self._arrived, self._publisher.tell)
+        listener = Listener(pubsub, self.message_queue, self.endpoint)
         try:
             if pubsub is not self._pubsub:
                 await pubsub.psubscribe(*channels)
@@ -439,12 +422,6 @@ class Messager:
             listener.log_unread()
             await pubsub.aclose()
 
-    def _arrived(self, message: dict[str, Any]) -> None:
-        if self._gate is None:
-            self.deliver(message)
-        else:
-            self._gate.arrived(message)
-
     async def _subscribed(self, patterns: Iterable[str | bytes]) -> None:
         """Log new subscriptions, and tell the gate."""
         added = [name for name in dict.fromkeys(map(channels.decode, patterns)) if name not in self._patterns]
@@ -452,19 +429,17 @@ class Messager:
             return
         fields = {"patterns": added, **({"added": True} if self._patterns else {})}
         self._patterns.update(dict.fromkeys(added))
-        self._publisher.tell(self._mark_record(SUBSCRIBED, fields))
-        if self._gate is not None:
-            await self._gate.subscribed(list(self._patterns))
+        self._tell_mark(SUBSCRIBED, fields)
+        if self.endpoint.gate is not None:
+            await self.endpoint.gate.subscribed(list(self._patterns))
 
-    def _mark_record(self, name: str, fields: dict[str, Any]) -> MessageRecord:
-        record = mark_record(self.clock.now(), name, fields)
-        record.messager, record.arrival = self.id, self.message_queue.fetched
-        return record
+    def _tell_mark(self, name: str, fields: dict[str, Any], hooks: list[LogHook] | None = None) -> None:
+        self.endpoint.tell(self.endpoint.stamp(mark_record(self.clock.now(), name, fields)), hooks)
 
     def _log_closing(self) -> None:
         """Log what had been fetched, unless there was never anything to fetch: it has not subscribed."""
-        if self._patterns or self.message_queue.arrived:
-            self._publisher.tell(self._mark_record(CLOSED, {}))
+        if self._patterns or self.endpoint.arrived:
+            self._tell_mark(CLOSED, {})
 
     async def _stop_listening(self) -> None:
         task, self.receive_messages_task = self.receive_messages_task, None
@@ -479,9 +454,10 @@ class Messager:
     def _yield(self) -> None:
         """Remove the offered hooks that yield to another one. They are stopped when their last messages have landed;
         outside of the event loop of `init`, by `close`."""
+        hooks = self.endpoint.hooks
         for mine in self._offered:
-            if mine in self._hooks and any(mine.yields_to(hook) for hook in self._hooks):
-                self._hooks.remove(mine)
+            if mine in hooks and any(mine.yields_to(hook) for hook in hooks):
+                hooks.remove(mine)
                 if asyncio._get_running_loop() is self._loop is not None:
                     stopping = asyncio.create_task(self._stop_when_flushed(mine))
                     self._yielding.add(stopping)
@@ -495,7 +471,7 @@ class Messager:
         tell(hook, "connected", self.broker.url, self.clock, self._clock_offset)
         self._tell_description(hook)
         if self._patterns:
-            self._publisher.tell(self._mark_record(SUBSCRIBED, {"patterns": list(self._patterns)}), [hook])
+            self._tell_mark(SUBSCRIBED, {"patterns": list(self._patterns)}, [hook])
 
     def _tell_description(self, hook: LogHook) -> None:
         if self._name or self._meta:

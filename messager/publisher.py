@@ -8,14 +8,12 @@ hook refuses is not written; its outcome is reported with those of the others, i
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, Protocol
 
 from . import channels
-from .brokers.base import Broker
 from .clock import Clock
 from .errors import MessagesRefused, PublishError
 from .hooks import LogHook
@@ -28,8 +26,6 @@ TURN_SECONDS = 0.001
 
 _Result = int | Exception | None
 """Outcome of one message: the number of its subscribers, None if unknown, or the reason why it was not published."""
-
-log = logging.getLogger("messager")
 
 
 class _Batch:
@@ -102,13 +98,29 @@ class _Batch:
             future.cancel()
 
 
-class Publisher:
-    """Publishes records through a broker, in the order of the calls of `send`."""
+class Writes(Protocol):
+    """Part of a `Broker` that publishes."""
 
-    def __init__(self, broker: Broker, clock: Clock, hooks: Sequence[LogHook]) -> None:
+    @property
+    def sends_with(self) -> dict[str, Any] | None: ...
+
+    def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> Awaitable[list[int | PublishError | None]]: ...
+
+
+class Publisher:
+    """Publishes records through a broker, in the order of the calls of `send`. `tell` passes a record to hooks."""
+
+    def __init__(
+        self,
+        broker: Writes,
+        clock: Clock,
+        hooks: Sequence[LogHook],
+        tell: Callable[[MessageRecord, Sequence[LogHook]], None],
+    ) -> None:
         self._broker = broker
         self._clock = clock
         self._hooks = hooks
+        self._tell = tell
         self._waiting: deque[_Batch] = deque()  # batches that wait until the one in flight is done
         self._task: asyncio.Task[None] | None = None
         self._turned = 0.0  # time at which a sender last yielded
@@ -151,14 +163,6 @@ class Publisher:
     async def flushed(self) -> None:
         """Return once the outcome of every record is known."""
         await self._idle.wait()
-
-    def tell(self, record: MessageRecord, hooks: Sequence[LogHook] | None = None) -> None:
-        """Pass an event to these hooks, or to all. An error of a hook is logged and does not stop the others."""
-        for hook in tuple(self._hooks) if hooks is None else hooks:
-            try:
-                hook.after(record)
-            except Exception:
-                log.exception("the log hook %r raised on %s", hook, record.kind)
 
     def _landed(self, batch: _Batch, answer: asyncio.Future[list[int | PublishError | None]]) -> None:
         """Report the outcome of a message that was sent alone."""
@@ -246,7 +250,7 @@ class Publisher:
                 record.meta = {"outcome": outcome, "error": str(result) or type(result).__name__}
             else:
                 record.receivers = result
-            self.tell(record, batch.told(record) if batch.refused else told)
+            self._tell(record, batch.told(record) if batch.refused else told)
             if future.cancelled():
                 continue
             if isinstance(result, Exception):

@@ -108,16 +108,16 @@ class _Subscribing(_PassingGate):
 
     def arrived(self, message: dict[str, Any]) -> None:
         if not (self._is_own and channels.matches_any(self._own, message["channel"])):
-            self._messager.deliver(message)
+            self._messager.endpoint.deliver(message)
 
     async def fetching(self) -> None:
         if not self._subscribed:
             self._is_own = True
             await self._messager.subscribe_and_start_listening(self._own)
-            self._early.listener = self._messager.deliver
+            self._early.listener = self._messager.endpoint.deliver
             kept, self._early.kept = self._early.kept, []
             for message in kept:
-                self._messager.deliver(message)
+                self._messager.endpoint.deliver(message)
 
 
 @dataclass(frozen=True, slots=True)

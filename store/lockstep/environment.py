@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from messager import channels
 from messager.brokers import Broker, kind_of
-from messager.gate import Gated
+from messager.endpoint import Endpoint
 from messager.hooks import LogHook, say
 from messager.record import MessageRecord
 
@@ -50,11 +50,11 @@ _runs: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Run]]
 _CLOSED = "its Messager was closed before its last message, and goes on if the same Messager is opened again"
 
 
-async def begin(messager: Gated) -> LateGate:
-    """Return the gate of a Messager. Raises `StoreError` if the schedule cannot be read."""
+async def begin(endpoint: Endpoint, broker: Broker) -> LateGate:
+    """Return the gate of the endpoint of a Messager. Raises `StoreError` if the schedule cannot be read."""
     loop = asyncio.get_running_loop()
     runs = _runs.setdefault(loop, {})
-    known = runs.get(messager.exp_id)
+    known = runs.get(endpoint.exp_id)
     if known is not None and known.done():
         if known.cancelled() or known.exception():
             known = None
@@ -62,18 +62,18 @@ async def begin(messager: Gated) -> LateGate:
             before.say_what_is_left()
             known = None
     if known is None:
-        known = runs[messager.exp_id] = loop.create_task(_load(messager))
+        known = runs[endpoint.exp_id] = loop.create_task(_load(endpoint.exp_id, broker))
     run = await asyncio.shield(known)
-    run.brokers.append(messager.broker)
-    return LateGate(run, messager)
+    run.brokers.append(broker)
+    return LateGate(run, endpoint, broker)
 
 
-async def _load(messager: Gated) -> Run:
+async def _load(exp_id: str, broker: Broker) -> Run:
     settings = Settings.from_environment()
     assert settings.store is not None
     async with EventLog.open(settings.store, create=False) as log:
         of = await log.experiment(settings.experiment)
-        if of.exp_id == messager.exp_id and os.environ.get("MESSAGER_STORE"):
+        if of.exp_id == exp_id and os.environ.get("MESSAGER_STORE"):
             raise StoreError(
                 f"the recording {of.exp_id} cannot be replayed into itself: give the live Messagers another exp_id, or "
                 "unset MESSAGER_STORE"
@@ -82,19 +82,19 @@ async def _load(messager: Gated) -> Run:
             log,
             of,
             Selection(),
-            channel_map=ChannelMap(settings.map, messager.exp_id),
-            broker_url=messager.broker.url,
+            channel_map=ChannelMap(settings.map, exp_id),
+            broker_url=broker.url,
             keep_names=False,
         )
         recording = await load_recording(log, plan)
-        cursor = await _fork_cursor(log, of, messager.exp_id)
-    kind, wire = kind_of(messager.broker.url), plan.channel_map
+        cursor = await _fork_cursor(log, of, exp_id)
+    kind, wire = kind_of(broker.url), plan.channel_map
     if cursor is None:
         policy: Policy = ToTheEnd(on_timeout=settings.on_timeout)
     else:
         policy = Prefix(closed_cut(recording, cursor).keys, others=True)
     given: dict[str, Any] = {"live": settings.live, "match": settings.match, "patience": settings.patience}
-    return Run(settings, Lockstep(recording, kind, wire, policy, **given), messager)
+    return Run(settings, Lockstep(recording, kind, wire, policy, **given), exp_id, broker)
 
 
 async def _fork_cursor(log: EventLog, of: Experiment, exp_id: str) -> Cursor | None:
@@ -126,20 +126,22 @@ async def _fork_cursor(log: EventLog, of: Experiment, exp_id: str) -> Cursor | N
 class Run:
     """One replay, as the Messagers of this process see it."""
 
-    def __init__(self, settings: Settings, lockstep: Lockstep, messager: Gated) -> None:
+    def __init__(self, settings: Settings, lockstep: Lockstep, exp_id: str, broker: Broker) -> None:
         self.settings = settings
         self.lockstep = lockstep
         self.brokers: list[Broker] = []
         """Those of the Messagers that are connected."""
         self.ended = False
-        self._closed: set[str | None] = set()
-        """Keys of the parts of closed Messagers; None for one without a part."""
-        self._exp_id = messager.exp_id
+        self._broker_of: dict[str, Broker] = {}
+        """Brokers of the Messagers that have a part, by its key."""
+        self._closed: set[str] = set()
+        """Keys of the parts of closed Messagers."""
+        self._exp_id = exp_id
         self._announcing = Announcing(
-            messager.broker,
-            messager.exp_id,
+            broker,
+            exp_id,
             lockstep.presence,
-            kind_of(messager.broker.url),
+            kind_of(broker.url),
             failed=lambda error: say(str(error)),
             note=say,
         )
@@ -183,12 +185,13 @@ class Run:
         free = [part for part in self.lockstep.cast.parts if part.key not in self.lockstep.gates]
         return any(subscribed < set(part.covered) for part in free)
 
-    def take(self, messager: Gated, parts: list[Part]) -> ScheduleGate:
+    def take(self, endpoint: Endpoint, broker: Broker, parts: list[Part]) -> ScheduleGate:
         """Give a Messager a part, or the parts of several agents of a recording without Messagers."""
-        gate = self.lockstep.take(messager, parts, self)
+        gate = self.lockstep.take(endpoint, parts, self)
         part = gate.part
+        self._broker_of[part.key] = broker
         named = "" if part.exact else " (what was heard is not recorded, so the order of the replay is used)"
-        say(f"a Messager of {messager.exp_id} plays {part.label} of {self.lockstep.recording.exp_id}{named}")
+        say(f"a Messager of {endpoint.exp_id} plays {part.label} of {self.lockstep.recording.exp_id}{named}")
         return gate
 
     async def announce(self, key: str, patterns: Sequence[str]) -> None:
@@ -199,9 +202,13 @@ class Run:
         """Say what a Messager has said so far."""
         self._report(self.lockstep.gates[key])
 
-    async def left(self, key: str | None, broker: Broker) -> None:
+    async def left(self, key: str) -> None:
         """Note that a Messager is closed."""
         self._closed.add(key)
+        await self.gone(self._broker_of[key])
+
+    async def gone(self, broker: Broker) -> None:
+        """Note that a Messager with this broker is closed."""
         self.brokers.remove(broker)
         if self.brokers:
             await self._announcing.use(self.brokers[0])  # the Messager may close its own
@@ -210,22 +217,26 @@ class Run:
             self.lockstep.leave()
             await self._announcing.close()
 
-    def returned(self, key: str | None, broker: Broker) -> None:
+    def returned(self, key: str) -> None:
         """Note that a Messager was opened again: it goes on at its place."""
         if key not in self._closed:
             return
         self._closed.discard(key)
+        self.back(self._broker_of[key])
+        gate = self.lockstep.gates[key]
+        if (following := gate.next_saying) is not None:
+            say(
+                f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.number + 1} of "
+                f"{len(gate.part.sayings)} on. What was published while it was closed is lost"
+            )
+
+    def back(self, broker: Broker) -> None:
+        """Note that a Messager with this broker was opened again."""
         if not self.brokers:
             self._announcing.broker = broker
         self.brokers.append(broker)
         self.ended = False
         self.lockstep.come_back()
-        gate = None if key is None else self.lockstep.gates[key]
-        if gate is not None and (following := gate.next_saying) is not None:
-            say(
-                f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.number + 1} of "
-                f"{len(gate.part.sayings)} on. What was published while it was closed is lost"
-            )
 
     def say_what_is_left(self) -> None:
         """Say which schedules were not played to their end."""
@@ -288,9 +299,10 @@ class LateGate:
     Once that is known, the gate of the part takes its place; a Messager that stands for none keeps it.
     """
 
-    def __init__(self, run: Run, messager: Gated) -> None:
+    def __init__(self, run: Run, endpoint: Endpoint, broker: Broker) -> None:
         self._run = run
-        self._messager = messager
+        self._endpoint = endpoint
+        self._broker = broker
         self._patterns: list[str] = []
         self._held: list[dict[str, Any]] | None = []  # None if the Messager stands for none
         self._gate: ScheduleGate | None = None  # for the calls that are under way
@@ -312,7 +324,7 @@ class LateGate:
         if self._held is not None:
             self._held.append(message)
         elif not is_announcement(message["channel"]):
-            self._messager.deliver(message)
+            self._endpoint.deliver(message)
 
     async def fetching(self) -> None:
         if self._undecided:
@@ -344,31 +356,31 @@ class LateGate:
     async def close(self) -> None:
         self._closed = True
         self._release_held()
-        await self._run.left(None, self._messager.broker)
+        await self._run.gone(self._broker)
 
     def connected(self) -> None:
         if self._closed:
             self._closed = False
             self._patterns, self._held = [], []  # it may have a part now
-            self._run.returned(None, self._messager.broker)
+            self._run.back(self._broker)
 
     async def _take(self, parts: list[Part]) -> None:
         """Give the Messager the gate of a part, or let everything pass."""
         if not parts:
             say(
-                f"a Messager of {self._messager.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: it "
+                f"a Messager of {self._endpoint.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: it "
                 f"runs without a gate. {self._run.why_none()}"
             )
             self._release_held()
             return
-        self._gate = self._run.take(self._messager, parts)
+        self._gate = self._run.take(self._endpoint, self._broker, parts)
         try:
             await self._gate.subscribed(self._patterns)
         finally:  # what arrives meanwhile comes behind what was held
             held, self._held = self._held or [], None
             for message in held:
                 self._gate.arrived(message)
-            self._messager.set_gate(self._gate)
+            self._endpoint.set_gate(self._gate)
 
     @property
     def _undecided(self) -> bool:

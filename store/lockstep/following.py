@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
 from messager.hooks import LogHook
 
@@ -26,10 +25,10 @@ class Company(Protocol):
     def closing(self, key: str) -> None:
         """Note that the Messager of a part is about to be closed."""
 
-    async def left(self, key: str, broker: Broker) -> None:
+    async def left(self, key: str) -> None:
         """Note that the Messager of a part is closed."""
 
-    def returned(self, key: str, broker: Broker) -> None:
+    def returned(self, key: str) -> None:
         """Note that the Messager of a part is opened; before it was ever closed, nothing happens."""
 
 

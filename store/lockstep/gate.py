@@ -20,8 +20,8 @@ from operator import attrgetter
 from typing import Any
 
 from messager import channels
+from messager.endpoint import Endpoint
 from messager.errors import MessagerError, NotConnected
-from messager.gate import Gated
 from messager.hooks import LogHook
 from messager.record import MessageRecord
 
@@ -65,7 +65,7 @@ class ScheduleGate:
     """Gate of one live Messager (see `messager.gate.Gate`)."""
 
     def __init__(
-        self, messager: Gated, part: Part, verdicts: Verdicts, replay: Following, company: Company | None = None
+        self, endpoint: Endpoint, part: Part, verdicts: Verdicts, replay: Following, company: Company | None = None
     ) -> None:
         self.part = part
         self.verdicts = verdicts
@@ -77,7 +77,7 @@ class ScheduleGate:
         """Subscriptions of the live Messager."""
         self.subscribe: Callable[[], Awaitable[None]] | None = None
         """Called if the agent fetches before it has subscribed."""
-        self._messager = messager
+        self._endpoint = endpoint
         self._replay = replay
         self._company = company
         self._policy = replay.policy
@@ -265,11 +265,11 @@ class ScheduleGate:
             if not self.open:
                 with contextlib.suppress(MessagerError):  # the others wait for it in vain, until patience ends
                     await self._announce()
-            await self._company.left(self.part.key, self._messager.broker)
+            await self._company.left(self.part.key)
 
     def connected(self) -> None:
         if self._company is not None:
-            self._company.returned(self.part.key, self._messager.broker)
+            self._company.returned(self.part.key)
         if self.suspended:
             self.report.reopened += 1
             self._enter(GateState.FOLLOWING)
@@ -493,13 +493,13 @@ class ScheduleGate:
         # In a fork, a reception that only stands for its sending repeats no event.
         if self._policy.origins and not (self._holds and not self.part.exact and reception.origin == reception.source):
             origin = self._replay.origin(reception.origin)
-        self._messager.deliver(message, origin)
+        self._endpoint.deliver(message, origin)
 
     def _deliver_now(self, message: dict[str, Any], origin: tuple[str, int] | None = None) -> None:
         self._unfetched = True
         if self.state is GateState.IDLE:
             self._enter(GateState.OPEN)
-        self._messager.deliver(message, origin)
+        self._endpoint.deliver(message, origin)
 
     @property
     def _all_said(self) -> bool:

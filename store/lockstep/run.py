@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from messager import channels
 from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
-from messager.gate import Gated
+from messager.endpoint import Endpoint
 from messager.hooks import LogHook
 
 from ..errors import StoreError
@@ -44,6 +44,8 @@ from .virtual_time import VirtualLoop
 from .wire import WireObserver
 
 if TYPE_CHECKING:
+    from messager import Messager
+
     from ..replay.flow_control import Message
     from ..replay.pipeline import Due
 
@@ -115,8 +117,10 @@ class Lockstep:
 
     # Live Messagers
 
-    def attach(self, messager: Gated, agents: Iterable[Any] | int | str | None = None) -> ScheduleGate:
-        """Give a Messager of this process the part of these agents, and set its gate. Call it before its first message.
+    def attach(self, messager: Messager | Endpoint, agents: Iterable[Any] | int | str | None = None) -> ScheduleGate:
+        """Give a Messager of this process, or another endpoint, the part of these agents, and set its gate.
+
+        Call it before its first message.
 
         Without `agents`, there must be only one part left. Raises `StoreError` if no part fits, or several do, or if
         the replay has begun, or the Messager would be recorded into what is replayed.
@@ -125,15 +129,16 @@ class Lockstep:
             raise StoreError("the replay has begun: attach Messagers before it runs")
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             self.recording.check_environment(messager.exp_id)
-        gate = self.take(messager, self.cast.parts_of(agents, self.gates))
-        messager.set_gate(gate)
+        endpoint = messager if isinstance(messager, Endpoint) else messager.endpoint
+        gate = self.take(endpoint, self.cast.parts_of(agents, self.gates))
+        endpoint.set_gate(gate)
         return gate
 
-    def take(self, messager: Gated, parts: list[Part], company: Company | None = None) -> ScheduleGate:
+    def take(self, endpoint: Endpoint, parts: list[Part], company: Company | None = None) -> ScheduleGate:
         """Return a gate with which a Messager of this process plays a part, or several weak ones that are joined."""
         part = self.cast.join(parts)
         self.presence.forget(parts[1:])
-        gate = ScheduleGate(messager, part, self._judged(part, gated=True), self, company)
+        gate = ScheduleGate(endpoint, part, self._judged(part, gated=True), self, company)
         self.gates[part.key] = gate
         for place, (_, saying) in self.cast.expected.items():
             if saying.payload is not None:  # said before this Messager had a gate

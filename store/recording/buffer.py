@@ -2,6 +2,9 @@
 
 New events are kept in memory. Those that wait too long are moved to the spool, on disk. Accepted events are numbered
 1, 2, 3 ...; the position of the last acknowledged event separates those in the store from the rest.
+
+Any thread adds events. Everything else runs in the event loop of the recorder, which alone removes events; a lock keeps
+the numbers, the bytes and the counts right.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -48,26 +52,34 @@ class Batch(NamedTuple):
 class Buffer:
     """Events by position: the oldest on disk, the newest in memory.
 
-    `watermark` returns the low watermark (ns UTC): no event that is still to be reported is older. The events of a
-    recorder, as the log counts them, begin behind `offset`, which is 0 unless the recorder is a successor.
+    `watermark` returns the low watermark (ns UTC): no event that is still to be reported is older. `notable` is called,
+    in the thread of the caller, for the first event in memory, and whenever a batch is full. The events of a recorder,
+    as the log counts them, begin behind `offset`, which is 0 unless the recorder is a successor.
     """
 
-    def __init__(self, spool: Spool, clock: Clock, watermark: Callable[[], int]) -> None:
+    def __init__(self, spool: Spool, clock: Clock, watermark: Callable[[], int], notable: Callable[[], None]) -> None:
         self.spool = spool
         self.watermark = watermark
         self.acknowledged = 0
         """Position of the last event that is in the store."""
         self.lost = 0
         """Total number of dropped events."""
+        self.accepting = True
+        """False once events are only counted as lost."""
         self._clock = clock
+        self._notable = notable
         self._memory: list[Fields] = []
         self._times: list[int] = []  # when each of these was accepted, monotonic ns
         self._bytes = 0
         self._first = 1  # position of the first event in memory
         self._thread = ThreadPoolExecutor(1, "messager-spool")  # agents may keep the default executor of the loop busy
-        self._lock = asyncio.Lock()
-        self._many = min(BATCH_EVENTS, MEMORY_EVENTS // 2)
+        self._moving = asyncio.Lock()  # held while the spool is written or assigned
+        # A signal handler or a log handler may add an event in a thread that holds the lock.
+        self._lock = threading.RLock()
+        many = max(1, min(BATCH_EVENTS, MEMORY_EVENTS // 2))
+        self._notable_at = {0, 1, *range(many - 1, MEMORY_EVENTS, many)}  # numbers of events in memory
         self._much = min(BATCH_BYTES, MEMORY_BYTES // 2)
+        self._gaps = 0  # number of gap events that count dropped ones
         self._dropped = 0  # since this moment, ns UTC:
         self._drop_since = 0
 
@@ -119,46 +131,70 @@ class Buffer:
         return len(self._memory) >= MEMORY_EVENTS // 2 or self._bytes >= MEMORY_BYTES // 2
 
     @property
-    def notable(self) -> bool:
-        """True if the committer should be woken for the event just added: the first one, or one of many."""
-        return not 2 < len(self._memory) < self._many or self._bytes >= self._much
+    def accepted(self) -> int:
+        """Total number of events that were added."""
+        with self._lock:
+            return self.last - self._gaps
 
     def add(self, entry: Fields) -> int | None:
-        """Accept an event; return its position, or None if there was no capacity and it was dropped."""
-        if self._dropped or len(self._memory) >= MEMORY_EVENTS or self._bytes >= MEMORY_BYTES:
-            if self.full:
-                self.drop(1)
-                return None
-            self.tell_drops()
-        self._keep(entry)
-        return self._first + len(self._memory) - 1
+        """Accept an event; return its position, or None if it was dropped. May be called from any thread."""
+        with self._lock:
+            before = len(self._memory)
+            if self._dropped or before >= MEMORY_EVENTS or self._bytes >= MEMORY_BYTES or not self.accepting:
+                if self.full or not self.accepting:
+                    self.drop(1)
+                    return None
+                self.tell_drops()
+                before = len(self._memory)
+            self._keep(entry)
+            position = self._first + before
+        if before in self._notable_at or self._bytes >= self._much:
+            self._notable()
+        return position
+
+    def stop_accepting(self) -> None:
+        """Drop all later events. None is added after this returns."""
+        with self._lock:
+            self.accepting = False
 
     def _keep(self, entry: Fields) -> None:
+        self._times.append(time.monotonic_ns())  # first: an event that the event loop sees has its time
         self._memory.append(entry)
-        self._times.append(time.monotonic_ns())
         payload, meta = _content(entry)
         self._bytes += len(payload) if meta is None else _size(entry)
 
     def drop(self, number: int) -> None:
-        """Count events that are not recorded; a gap event reports them as soon as there is capacity."""
-        if not self._dropped:
-            self._drop_since = self._clock.now()
-        self._dropped += number
-        self.lost += number
+        """Count events that are not recorded; a gap event reports them as soon as there is capacity.
+
+        No gap reports those that come too late. May be called from any thread.
+        """
+        with self._lock:
+            self.lost += number
+            if self.accepting:
+                if not self._dropped:
+                    self._drop_since = self._clock.now()
+                self._dropped += number
+
+    def lose(self, number: int) -> None:
+        """Count events as lost without a gap event."""
+        with self._lock:
+            self.lost += number
 
     def tell_drops(self) -> None:
         """Append a gap event that counts the dropped events."""
-        if self._dropped and not self.full:
-            reason = "events were dropped: store and spool were full or unreachable, or they could not be read"
-            gap = _gap(reason, self._drop_since, self._clock.now(), self._dropped)
-            self._dropped = 0
-            self._keep(gap)
+        with self._lock:
+            if self._dropped and not self.full:
+                reason = "events were dropped: store and spool were full or unreachable, or they could not be read"
+                gap = _gap(reason, self._drop_since, self._clock.now(), self._dropped)
+                self._dropped = 0
+                self._gaps += 1
+                self._keep(gap)
 
     def acknowledge(self, seq: int) -> None:
         """Remove the events up to `seq` (in the log), which are in the store."""
         self.acknowledged = seq + self.offset
         self._forget(self.acknowledged)
-        if not self._lock.locked():
+        if not self._moving.locked():
             self._empty_spool()
 
     async def next_batch(self) -> Batch | None:
@@ -188,7 +224,7 @@ class Buffer:
 
     async def to_disk(self) -> None:
         """Move the events in memory to the spool. Raises `SpoolFull`; the rest stays in memory then."""
-        async with self._lock:
+        async with self._moving:
             self.tell_drops()
             last = self.last
             try:
@@ -201,7 +237,7 @@ class Buffer:
 
     async def succeed(self, recorder: str, registration: dict[str, Any]) -> None:
         """Assign the unacknowledged events to another recorder. Raises `SpoolFull`, and changes nothing then."""
-        async with self._lock:
+        async with self._moving:
             await self._in_thread(self.spool.succeed, recorder, self.acknowledged, registration)
 
     async def end(self, ended_at: int) -> None:
@@ -253,8 +289,9 @@ class Buffer:
 
     def _fitting(self, most: int) -> int:
         """Return the number of events in the next batch, at most `most`."""
-        if len(self._memory) <= most and self._bytes <= BATCH_BYTES:
-            return len(self._memory)
+        there = len(self._memory)
+        if there <= most and self._bytes <= BATCH_BYTES:
+            return there
         count = total = 0
         for entry in self._memory[:most]:
             total += _size(entry)
@@ -269,11 +306,12 @@ class Buffer:
 
     def _forget(self, position: int) -> None:
         """Remove the events in memory up to this position."""
-        count = position - self._first + 1
-        if count > 0:
-            self._bytes = 0 if count == len(self._memory) else self._bytes - sum(map(_size, self._memory[:count]))
-            del self._memory[:count], self._times[:count]
-            self._first += count
+        with self._lock:
+            count = position - self._first + 1
+            if count > 0:
+                self._bytes = 0 if count == len(self._memory) else self._bytes - sum(map(_size, self._memory[:count]))
+                del self._memory[:count], self._times[:count]
+                self._first += count
 
     def _empty_spool(self) -> None:
         if self.spool.first_seq and self.acknowledged >= self.spool.last_seq:

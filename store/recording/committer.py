@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -70,9 +71,10 @@ class Committer:
         self._register = register
         self._succeed = succeed
         self._facts: dict[str, Any] = {}  # columns to write with the next heartbeat
-        self._deadline: float | None = None  # monotonic; set when the recorder ends
+        self._deadline = math.inf  # monotonic; set when the recorder ends
         self._overflowing = False  # senders waited in vain; do not block them again before an event is accepted
         self._waiters: list[_Waiter] = []
+        self._inspecting = False  # True while the event loop is to call `_inspect`
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()  # events left the memory
         self._last_commit = time.monotonic()
@@ -84,7 +86,7 @@ class Committer:
     @property
     def ending(self) -> bool:
         """True once new events are not accepted any more."""
-        return self._deadline is not None
+        return not self._buffer.accepting
 
     @property
     def registered(self) -> bool:
@@ -98,15 +100,37 @@ class Committer:
             raise StoreUnavailable(self._log.location, f"{self._name} is not registered yet")
         return self._writer
 
+    def in_loop(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the event loop of the recorder: at once if it runs in this thread, else soon.
+
+        May be called from any thread. Does nothing if the event loop is closed.
+        """
+        if asyncio._get_running_loop() is self.loop:
+            call(*arguments)
+        else:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(call, *arguments)
+
     def inspect(self) -> None:
-        """Wake the committer for new events in memory."""
+        """Wake the committer for new events in memory. May be called from any thread."""
+        if asyncio._get_running_loop() is self.loop:
+            self._inspect()
+        elif not self._inspecting:  # threads that add many events wake the loop once
+            self._inspecting = True
+            self.in_loop(self._inspect)
+
+    def _inspect(self) -> None:
+        self._inspecting = False
         self._wake.set()
         self._spooler.watch()
         if self._buffer.crowded and self._spooler.error is None:
             self._spooler.write()
 
     def note(self, facts: dict[str, Any]) -> None:
-        """Write these columns into the row of the recorder with the next heartbeat."""
+        """Write these columns into the row of the recorder with the next heartbeat. May be called from any thread."""
+        self.in_loop(self._note, facts)
+
+    def _note(self, facts: dict[str, Any]) -> None:
         self._facts.update(facts)
         self._wake.set()
 
@@ -163,11 +187,13 @@ class Committer:
     def abandon(self) -> None:
         """Accept no more events, and stop without the store: the caller saves the buffer."""
         self._deadline = 0.0
+        self._buffer.stop_accepting()
 
     async def stop(self) -> None:
         """Commit the waiting events and end the recorder; events that the store does not accept stay in the spool."""
         if not self.ending:
             self._deadline = time.monotonic() + STOP_SECONDS
+            self._buffer.stop_accepting()
         self._wake.set()
         stuck = False
         while not self._task.done() and not stuck:
@@ -250,7 +276,7 @@ class Committer:
                 self._refuse(error, all_callers=False)
                 registering = self.state is State.REGISTERING
                 refused = registering and isinstance(error, StoreError) and not isinstance(error, StoreUnavailable)
-                if refused or (self._deadline is not None and (registering or time.monotonic() > self._deadline)):
+                if refused or (self.ending and (registering or time.monotonic() > self._deadline)):
                     return await self._end(error)
                 self._miss_store(error)
                 await asyncio.sleep(pause)
@@ -342,7 +368,7 @@ class Committer:
             except BadEvent as error:  # replace it, so that later events are still recorded
                 log.error("%s; the event is not recorded", error)
                 events[error.index] = replacement_gap(events[error.index], error)
-                self._buffer.lost += 1
+                self._buffer.lose(1)
             except StoreUnavailable:
                 if not await self._recover():
                     raise
@@ -400,8 +426,7 @@ class Committer:
         """End the recorder; unacknowledged events stay in the spool."""
         registered = self.registered
         self.state = State.ENDED
-        if self._deadline is None:
-            self._deadline = 0.0
+        self._buffer.stop_accepting()
         await self._spooler.close()
         if error is not None:
             if isinstance(error, RecorderFenced):
@@ -412,7 +437,7 @@ class Committer:
                 else:
                     await self._buffer.to_disk()
             except Exception as full:
-                self._buffer.lost += len(self._buffer)
+                self._buffer.lose(len(self._buffer))
                 lost = f"{self._buffer.lost} events are lost: {error}; and {full}"
                 self.failure = StoreUnavailable(self._log.location, lost)
             waiting, path = self._buffer.spool_only, self._buffer.spool.path

@@ -82,8 +82,6 @@ class Recorder:
             raise StoreError(f"unknown durability {durability!r}. Use buffered or strict.")
         self.log = log
         self.clock = clock or Clock()
-        self.accepted = 0
-        """Number of events that were accepted and not dropped."""
         self._events = EventBuilder(sender, redact)
         self._sender_rules = {} if tuple(sender) == DEFAULT_SENDER else {"sender": list(sender)}
         self._close_experiment = close_experiment
@@ -104,11 +102,11 @@ class Recorder:
             row={},
         )
         facts = {"recorder": uuid, "exp_id": exp_id, "store": log.location}
-        self._buffer = Buffer(Spool(path, facts, spool_bytes), self.clock, self._watermark)
+        self._buffer = Buffer(Spool(path, facts, spool_bytes), self.clock, self._watermark, self._inspect)
         self._experiment: Experiment | None = None
         self._committer: Committer | None = None
         self._in_flight: dict[int, tuple[MessageRecord, int]] = {}  # last record of each batch of sends, and its start
-        self._landed = asyncio.Event()  # set when the outcome of a batch is known
+        self._landed: asyncio.Event | None = None  # set when the outcome of a batch is known, if `stop` waits for it
         self._intents: dict[int, tuple[MessageRecord, int, int]] = {}  # position and ts of the intents in flight
         self._stamps = self.clock
         self._subscriptions: dict[str | None, list[Fields]] = {}  # marks of each Messager, for a successor
@@ -147,6 +145,11 @@ class Recorder:
     def ordinal(self) -> int:
         """Number of this recorder within the experiment; known when `experiment` is."""
         return self._started().writer.ordinal
+
+    @property
+    def accepted(self) -> int:
+        """Number of events that were accepted and not dropped."""
+        return self._buffer.accepted
 
     @property
     def acknowledged(self) -> int:
@@ -290,16 +293,21 @@ class Recorder:
             raise MessagesRefused(refused)
 
     def after(self, record: MessageRecord) -> None:
-        """Accept one event. Never blocks and never raises; events above the capacity are dropped and counted."""
+        """Accept one event. Never blocks and never raises; events above the capacity are dropped and counted.
+
+        May be called from any thread; a `redact` is then called in that thread.
+        """
         ts, cause = record.ts, None
-        if self._in_flight and self._in_flight.pop(id(record), None) is not None:
-            self._landed.set()
+        landed = self._in_flight and self._in_flight.pop(id(record), None) is not None
+        if landed and self._landed is not None and self._committer is not None:
+            self._committer.in_loop(self._landed.set)
         if self._intents and (intent := self._intents.pop(id(record), None)) is not None:
             if record.kind == "sent":
                 return  # logged before it was sent
             cause, ts = (0, intent[1]), max(ts, intent[2])  # not earlier than the event that it retracts
-        if self._committer is not None and self._committer.ending:
-            self._buffer.lost += record.mark != CLOSED  # a Messager may be closed after its recorder
+        if not self._buffer.accepting:
+            if record.mark != CLOSED:  # a Messager may be closed after its recorder
+                self._buffer.drop(1)
             return
         try:
             entry = self._events.build(record, ts, cause)  # now, as the sent object may change later
@@ -326,11 +334,8 @@ class Recorder:
         """Accept an event as it is, such as the copy of one of another experiment.
 
         Returns its position among the events of this recorder, from 1, or None if it was dropped, as `after` drops
-        events. A cause is `(0, position)` of an earlier event of this recorder.
+        events. A cause is `(0, position)` of an earlier event of this recorder. May be called from any thread.
         """
-        if self._committer is not None and self._committer.ending:
-            self._buffer.lost += 1
-            return None
         return self._accept(entry)
 
     def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
@@ -353,7 +358,7 @@ class Recorder:
         given.name, given.meta = given.name or name, {**meta, **given.meta}
         self._keep_registration()
         if self._experiment is not None and self._committer is not None and not self._committer.ending:
-            self._committer.loop.call_soon_threadsafe(self._describe)  # the caller may be in another thread
+            self._committer.in_loop(self._describe)  # the caller may be in another thread
 
     def note(self, **facts: Any) -> None:
         """Add facts to the meta of this recorder, which must have started.
@@ -379,7 +384,7 @@ class Recorder:
                 try:
                     self._buffer.save(time.time_ns())
                 finally:
-                    self._buffer.lost += len(self._buffer)
+                    self._buffer.lose(len(self._buffer))
 
     def mark(self, name: str, /, **fields: Any) -> None:
         """Log a mark, such as a step, a tick or a note. Raises `TypeError` for fields without a JSON form."""
@@ -399,6 +404,7 @@ class Recorder:
 
     async def _until_none_in_flight(self) -> None:
         """Return once no message of `before_send` is in flight."""
+        self._landed = asyncio.Event()
         while self._in_flight:
             self._landed.clear()
             await self._landed.wait()
@@ -409,15 +415,16 @@ class Recorder:
         self._experiment = None
         await self._buffer.succeed(self.uuid, self._registration.as_dict())
         self._keep_registration()
-        self._unrepeated = [mark for marks in self._subscriptions.values() for mark in marks]
+        self._unrepeated = [mark for marks in list(self._subscriptions.values()) for mark in marks]
         if self._buffer.waiting:
             self._repeat_subscriptions()
 
     def _repeat_subscriptions(self) -> None:
         """Log the subscriptions again, in the experiment of a successor. Its first event, if any, creates that."""
-        marks, self._unrepeated = self._unrepeated, []
-        for mark in marks:
-            self._accept(NewEvent._make(mark)._replace(ts=self._stamps.now()))
+        with contextlib.suppress(IndexError):  # several threads may repeat them together
+            while True:
+                mark = NewEvent._make(self._unrepeated.pop(0))
+                self._buffer.add(mark._replace(ts=self._stamps.now()))
 
     def _prepare(self) -> None:
         if self._committer is not None:
@@ -460,21 +467,20 @@ class Recorder:
 
     def _watermark(self) -> int:
         """Low watermark (ns UTC): no event that is still to be reported is older."""
-        return min([self._stamps.now(), *(began for _, began in self._in_flight.values())])
+        return min([self._stamps.now(), *(began for _, began in list(self._in_flight.values()))])
 
     def _accept(self, entry: Fields) -> int | None:
         """Put an event into the buffer; return its position, or None if it was dropped."""
         if self._unrepeated:
             self._repeat_subscriptions()
         position = self._buffer.add(entry)
-        if position is None:
-            if self._buffer.lost == 1:
-                log.error("the store %s and the spool accept no events: they are being dropped", self.log.location)
-            return None
-        self.accepted += 1
-        if self._buffer.notable and self._committer is not None:
-            self._committer.inspect()
+        if position is None and self._buffer.lost == 1 and self._buffer.accepting:
+            log.error("the store %s and the spool accept no events: they are being dropped", self.log.location)
         return position
+
+    def _inspect(self) -> None:
+        if self._committer is not None:
+            self._committer.inspect()
 
     def _started(self) -> Committer:
         if self._committer is None:

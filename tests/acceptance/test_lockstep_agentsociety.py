@@ -219,7 +219,7 @@ def test_it_is_reproduced_in_virtual_time_with_its_own_pace(
 
         def attach(messager: Messager, patterns: list[str]) -> None:
             [part] = [part for part in lockstep.cast.parts if part.patterns == patterns]
-            messager.set_gate(lockstep.take(messager, [part]))
+            messager.set_gate(lockstep.take(messager.endpoint, [part]))
 
         with_messagers(attach)
         releasing = asyncio.create_task(_released(lockstep))

@@ -83,7 +83,7 @@ async def judge_killed(row: Row, store: Store, worker: Worker, saw: list[int], d
         count_disorder(row, logged, kind)
     if durability == "strict":
         _judge_intents(row, [entry.n for entry in logged if entry.kind == "sent" and entry.n is not None], saw)
-    await _judge_unclean(row, store)
+    await judge_unclean(row, store)
     known = gaps(events(store, EXP))
     kinds = ("received",) if durability == "strict" else ("sent", "received")
     missing = 0
@@ -104,7 +104,7 @@ def _judge_intents(row: Row, intents: list[int], saw: list[int]) -> None:
     row.unnoticed += sum(1 for n in never_left if saw and n < max(saw))
 
 
-async def _judge_unclean(row: Row, store: Store) -> None:
+async def judge_unclean(row: Row, store: Store) -> None:
     """Each recorder of a killed process counts as ended uncleanly; after a repair there are no problems."""
     there = recorders(store, EXP)
     found = await findings(store)

@@ -18,12 +18,15 @@ from messager.testing import redis_server
 from messager_store import EventLog
 
 from .evidence import Store, count_disorder, count_repeats, drained, events, findings
-from .killing import EXP, judge_killed
+from .killing import EXP, judge_killed, judge_unclean
 from .process import Worker
 from .row import Row, Run, fault
 from .witness import Witness
 
 DURABILITIES = ("buffered", "strict")
+THREADS = 4
+APART = 10_000_000
+"""Distance of the numbers of two threads."""
 LOCKED = 6.0
 """Duration of a lock, s: longer than the 4 s for which a writer waits for another."""
 BEFORE = 0.3
@@ -219,6 +222,51 @@ async def killed_while_draining(run: Run, row: Row) -> None:
         row.offered += worker.last("durable")
         await drained(row, folder / "log.db", folder / "log.db-spool")
         await judge_killed(row, store, worker, saw, "buffered")
+        shutil.rmtree(folder)
+
+
+@fault("threads", "Store locked while threads record, and back; then SIGKILL or the end", short=2, long=40)
+async def threads(run: Run, row: Row) -> None:
+    """The log has the first events of each thread, without holes: all that were durable, and at the end all."""
+    for number in range(run.tries):
+        folder = run.place(f"threads-{number}")
+        store, spool = folder / "log.db", folder / "spool"
+        async with EventLog.open(str(store)):
+            pass
+        worker = await Worker.start(
+            "threads",
+            folder,
+            store=str(store),
+            exp=EXP,
+            threads=THREADS,
+            apart=APART,
+            pause=0.001,
+            recorder={"spool": str(spool)},
+        )
+        await worker.heard("durable", 50)
+        with _lock(store, []):
+            await worker.heard("spooled")
+        await asyncio.sleep(run.dice.uniform(0, BEFORE))
+        killed = number % 2 == 0
+        await (worker.kill() if killed else worker.stop())
+        row.tried += 1
+        row.offered += len(worker.said["recorded"])
+        if spool.exists():
+            await drained(row, store, spool)
+        logged = [entry for entry in events(store, EXP) if entry.n is not None]
+        seqs = {entry.seq for entry in logged}
+        row.lost += len(set(range(1, max(worker.last("durable"), len(logged)) + 1)) - seqs)
+        for thread in range(THREADS):
+            own = [entry.n - thread * APART for entry in logged if entry.n is not None and entry.n // APART == thread]
+            count_repeats(row, own)
+            recorded = sum(n // APART == thread for n in worker.said["recorded"])
+            row.lost += len(set(range(1, (max(own, default=0) if killed else recorded) + 1)) - set(own))
+        row.add("lost after the last commit, as allowed", max(0, len(worker.said["recorded"]) - len(logged)))
+        if killed:
+            await judge_unclean(row, store)
+        else:
+            for problem in await findings(store):
+                row.problem(f"{store}: {problem}")
         shutil.rmtree(folder)
 
 

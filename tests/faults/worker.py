@@ -14,6 +14,7 @@ import random
 import signal
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -246,6 +247,36 @@ async def write(store: str, exp: str, messages: int, burst: int) -> None:
     say("ended", recorder.accepted)
 
 
+async def record_in_threads(
+    store: str, exp: str, *, threads: int, apart: int, pause: float, recorder: dict[str, Any] | None = None
+) -> None:
+    """Record numbered events in threads until SIGTERM. The numbers of a thread begin `apart` behind those of another.
+
+    Writes `recorded` with the number of each event, and `durable` and `spooled` with numbers of events.
+    """
+    ending, over = asked_to_end(), threading.Event()
+    async with EventLog.open(store) as log:
+        recording = Recorder(log, exp, **(recorder or {}))
+        report_durable(log, recording)
+
+        def run(first: int) -> None:
+            for number in count(first):
+                if over.is_set():
+                    return
+                payload = b'{"n": %d}' % number
+                recording.after(MessageRecord("sent", recording.clock.now(), "faults", payload))
+                say("recorded", number)
+                time.sleep(pause)
+
+        async with recording:
+            running = [asyncio.create_task(asyncio.to_thread(run, 1 + at * apart)) for at in range(threads)]
+            say("ready")
+            await ending.wait()
+            over.set()
+            await asyncio.gather(*running)
+    say("ended", recording.dropped)
+
+
 async def drain_(store: str, spool: str) -> None:
     """Drain spools, a few events at a time. Writes `ready` before and `done` after."""
     from messager_store.recording import draining
@@ -344,6 +375,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "send": send,
     "tap": tap,
     "write": write,
+    "threads": record_in_threads,
     "drain": drain_,
     "gather": gather_,
     "migrate": migrate,

@@ -368,7 +368,7 @@ asyncio.run(connected())
 
 async def test_a_live_agent_does_not_run_without_a_gate_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MESSAGER_REPLAY", "exp-1")
-    monkeypatch.setattr("messager.gate.ENTRY_POINTS", "messager.no_such_group")
+    monkeypatch.setattr("messager.endpoint.ENTRY_POINTS", "messager.no_such_group")
     messager = Messager(MemoryBroker(), "e1")
     with pytest.raises(MessagerError, match=r"no installed package reads schedules\. Install"):
         await messager.init()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ from messager_store.recording.spool import Spool
 
 def made(folder: Path, **more: Any) -> Buffer:
     clock = Clock()
-    return Buffer(Spool(folder / "r.spool", {"recorder": "r", "exp_id": "e", "store": "s"}, **more), clock, clock.now)
+    spool = Spool(folder / "r.spool", {"recorder": "r", "exp_id": "e", "store": "s"}, **more)
+    return Buffer(spool, clock, clock.now, lambda: None)
 
 
 def entry(number: int) -> NewEvent:
@@ -99,7 +101,7 @@ class Held(Spool):
 def held(folder: Path) -> tuple[Buffer, Held]:
     """Buffer of three events, and its spool."""
     spool, clock = Held(folder), Clock()
-    waiting = Buffer(spool, clock, clock.now)
+    waiting = Buffer(spool, clock, clock.now, lambda: None)
     for number in range(3):
         waiting.add(entry(number))
     return waiting, spool
@@ -213,6 +215,25 @@ async def test_what_was_dropped_is_told_in_its_place(tmp_path: Path, monkeypatch
     assert batch is not None
     assert [event.kind for event in batch.events] == ["gap", "sent"]
     assert batch.events[0].meta is not None and batch.events[0].meta["count"] == 2
+
+
+async def test_threads_get_each_position_once_and_what_was_dropped_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffer, "MEMORY_EVENTS", 1000)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    waiting = made(tmp_path)
+
+    def add() -> list[int | None]:
+        return [waiting.add(entry(number)) for number in range(1000)]
+
+    positions = [
+        position for own in await asyncio.gather(*(asyncio.to_thread(add) for _ in range(4))) for position in own
+    ]
+    sys.setswitchinterval(before)
+    assert sorted(position for position in positions if position is not None) == list(range(1, 1001))
+    assert waiting.lost == 3000
 
 
 async def test_a_spool_that_is_full_leaves_the_rest_in_memory(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from messager import MemoryBroker, Messager, PublishError
+from messager import Endpoint, MemoryBroker, Messager, PublishError
 from messager_store import EventLog, NewEvent, Recorder
 from messager_store.errors import StoreError, StoreUnavailable
 from messager_store.log.messages import message_pages
@@ -49,6 +49,27 @@ async def test_strict_has_every_sending_in_the_log_before_it_is_published(
     assert {entry.receivers for entry in found} == {None}
     [row] = await log.recorders()
     assert row.durability == "strict"
+
+
+async def test_strict_has_a_message_of_an_endpoint_in_the_log_before_it_is_published(log: EventLog) -> None:
+    async def publish() -> int:
+        return taker.acknowledged
+
+    async def fail() -> None:
+        raise OSError("no route")
+
+    async with Recorder(log, "e1", durability="strict") as taker:
+        alice = Endpoint("e1")
+        alice.add_log_hook(taker)
+        assert await alice.sending(publish, "c", {"n": 1}) == 1
+        with pytest.raises(OSError, match="no route"):
+            await alice.sending(fail, "c", {"n": 2})
+    events = [entry async for entry in log.read("e1")]
+    assert [(entry.kind, entry.cause and entry.cause[1]) for entry in events] == [
+        ("sent", None),
+        ("sent", None),
+        ("failed", 2),
+    ]
 
 
 async def test_strict_uses_the_spool_where_the_store_is_away(log: EventLog, store: str) -> None:
