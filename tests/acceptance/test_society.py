@@ -64,7 +64,8 @@ async def test_a_driver_and_groups_in_processes_of_their_own_are_recorded_on_all
     chats = ROUNDS * len(pairs)
     surveys = paybacks = len(AGENTS)
     messages = chats + surveys + paybacks
-    assert kinds == {"sent": messages, "received": messages, "blocked": ROUNDS, "mark": len(recorders)}
+    marks = 2 * len(recorders)  # of the subscription and of the closing of each Messager
+    assert kinds == {"sent": messages, "received": messages, "blocked": ROUNDS, "mark": marks}
     assert sum(report["received"] for report in reports) == kinds["received"]
     assert sum(report["log_list"] for report in reports) == kinds["sent"] + kinds["blocked"]
 

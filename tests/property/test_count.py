@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from messager_store import Event, EventLog, Experiment, NewEvent, Selection
 from messager_store.db.codes import REDACTED
 from messager_store.log.event import Cursor
+from messager_store.projection.query import projected
 from messager_store.projection.tables import table
 from messager_store.queries.counting.count import Counts, count
 from tests.support.examples import WITH_STORE
@@ -86,11 +87,19 @@ async def read(log: EventLog, of: Experiment, selection: Selection, events: bool
         ]
     rows = (await table(log, of)).select(["recorder", "seq"]).to_pylist()
     messages = {(row["recorder"], row["seq"]) for row in rows}
+    kinds = selection.kinds
+    if kinds is not None and "received" in kinds and "sent" not in kinds:  # each message that was received, once
+        async with projected(log, of, None) as here:
+            received = here.rows(
+                "SELECT message_id, recorder, seq FROM event "
+                "WHERE kind = 'received' AND message_id IS NOT NULL AND NOT is_copy ORDER BY ts DESC, id DESC"
+            )
+        messages = set({message: (recorder, seq) for message, recorder, seq in received}.values())  # the first of each
     return [
         entry
         for entry in await read(log, of, selection, True)
-        if (entry.recorder, entry.seq) in messages
-        or (selection.kinds is not None and entry.kind != "sent" and not entry.redacted)
+        if not entry.redacted
+        and ((entry.recorder, entry.seq) in messages or (kinds is not None and entry.kind not in ("sent", "received")))
     ]
 
 
