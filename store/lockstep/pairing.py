@@ -238,11 +238,12 @@ class Pairing:
         """Return the first reception of the sender without a message that matches by rules; None if there is none."""
         if self._match.bytes_only or not on.receptions:
             return None
-        candidates = self._candidates(on, self._sender(on, payload))
-        matching = (one for one in islice(candidates, LOOKAHEAD) if self._match.same(one.payload, payload))
-        first = next(matching, None)
+        candidates = islice(self._candidates(on, self._sender(on, payload)), LOOKAHEAD)
+        first = next((one for one in candidates if self._match.same(one.payload, payload)), None)
         if first is not None and self.order_known:
-            self.order_known = all(one.speaker == first.speaker for one in matching)
+            self.order_known = not any(
+                one.speaker != first.speaker and self._match.same(one.payload, payload) for one in candidates
+            )
         return first
 
     # By sender and order
