@@ -88,6 +88,7 @@ async def test_the_events_of_threads_are_spooled_while_the_store_is_unreachable(
         with locked(store):
             await in_threads(recorder)
             await until(lambda: recorder.spooled == THREADS * EVENTS)
+        await until(lambda: recorder.acknowledged == THREADS * EVENTS)  # its end has a time limit
     assert await recorded(log) == THREADS * EVENTS
 
 
