@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from messager import channels
 from messager.brokers import BROKER_KINDS
-from messager.record import SUBSCRIBED
+from messager.record import CLOSED, SUBSCRIBED
 
 from ...db.codes import CHANNEL
 from ...experiments.records import SILENT_NS, Experiment, RecorderRow
@@ -167,9 +167,9 @@ class Listeners:
 async def listeners_of(log: EventLog, of: Experiment, here: Projection) -> Listeners:
     """Return the listeners of an experiment.
 
-    A Messager listens from the mark of its subscription. A tap listens on the patterns of its row, from its first
-    event or a second after its start. A recorder with neither listens on the channels from which it has receptions,
-    from its first event.
+    A Messager listens from the mark of its subscription to that of its closing. A tap listens on the patterns of its
+    row, from its first event or a second after its start. A recorder with neither listens on the channels from which it
+    has receptions, from its first event.
     """
     rows = await log.recorders(of)
     names = {name_text(name): name for name in (await all_names(log.database, of.id, CHANNEL)).values()}
@@ -182,6 +182,8 @@ def _listeners(here: Projection, rows: list[RecorderRow], names: Mapping[str, st
     found: dict[Key, Listener] = {}
     by_ordinal = {row.ordinal: row for row in rows}
     for ts, key, patterns, added in _subscriptions(here):
+        if not patterns and key not in found:
+            continue  # closed, and never subscribed
         one = found.setdefault(key, Listener(key, by_ordinal[key[0]]))
         one.subscriptions.append((ts, patterns, added))
     marked = {ordinal for ordinal, _ in found}
@@ -214,12 +216,15 @@ def _listeners(here: Projection, rows: list[RecorderRow], names: Mapping[str, st
 
 
 def _subscriptions(here: Projection) -> Iterator[tuple[int, Key, list[str], bool]]:
-    """Yield time, listener, patterns and `added` of each mark of a subscription, in replay order."""
+    """Yield time, listener, patterns and `added` of each mark of a subscription, in replay order; none at a closing."""
     marks = (
-        "SELECT e.ts, e.recorder, e.messager, m.fields FROM mark m JOIN event e USING (id) "
-        "WHERE m.name = $name ORDER BY e.ts, e.id"
+        "SELECT m.name, e.ts, e.recorder, e.messager, m.fields FROM mark m JOIN event e USING (id) "
+        "WHERE m.name IN ($subscribed, $closed) ORDER BY e.ts, e.id"
     )
-    for ts, ordinal, messager, text in here.rows(marks, {"name": SUBSCRIBED}):
+    for name, ts, ordinal, messager, text in here.rows(marks, {"subscribed": SUBSCRIBED, "closed": CLOSED}):
+        if name == CLOSED:
+            yield ts, (ordinal, messager), [], False
+            continue
         fields = None if text is None else json.loads(text)
         patterns = fields.get("patterns") if isinstance(fields, dict) else None
         if isinstance(patterns, list):

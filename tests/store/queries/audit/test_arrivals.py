@@ -49,6 +49,24 @@ async def test_a_message_to_a_listener_that_crashed_may_have_arrived(log: EventL
     }
 
 
+async def test_a_messager_that_was_closed_does_not_listen_any_more(log: EventLog) -> None:
+    of = await experiment(log)
+    await speaker(log, of, [sent(S, b"x"), sent(3 * S, b"y"), sent(9 * S, b"z")])
+    marks = ((0, "messager.subscribed", {"patterns": ["c"]}), (2 * S, "messager.closed", {}))
+    own = [
+        NewEvent("mark", at, None, b"", meta={"name": name, "fields": fields}, messager="m")
+        for at, name, fields in marks
+    ]
+    again = NewEvent(
+        "mark", 8 * S, None, b"", meta={"name": "messager.subscribed", "fields": {"patterns": ["c"]}}, messager="m"
+    )
+    writer = await log.register(of, role="messager", row={"started_at": -5 * S})
+    await log.append(writer, [own[0], heard(S + 1, messager="m"), own[1], again, heard(9 * S + 1, b"z", messager="m")])
+    await log.touch(writer, heartbeat_at=20 * S, ended_at=20 * S)
+    found = await problems(log, of)
+    assert found.counts == {"never arrived": {"nobody listened": 1}}
+
+
 async def test_a_message_to_a_listener_that_is_recording_is_not_lost_yet(log: EventLog) -> None:
     of, now = await experiment(log), time.time_ns()
     writer = await log.register(of, role="messager", patterns=["c"])
