@@ -65,8 +65,15 @@ class ScheduleGate:
     """Gate of one live Messager (see `messager.gate.Gate`)."""
 
     def __init__(
-        self, endpoint: Endpoint, part: Part, verdicts: Verdicts, replay: Following, company: Company | None = None
+        self,
+        endpoint: Endpoint,
+        part: Part,
+        verdicts: Verdicts,
+        replay: Following,
+        company: Company | None = None,
+        subscribe: Callable[[Part], Awaitable[None]] | None = None,
     ) -> None:
+        """`subscribe` is called with the part if the agent fetches before it has subscribed."""
         self.part = part
         self.verdicts = verdicts
         self.report = verdicts.report
@@ -75,11 +82,10 @@ class ScheduleGate:
         """True in the states OPEN and IDLE. An attribute, as it is asked several times for each message."""
         self.subscriptions = Subscriptions(replay.kind, part.covered)
         """Subscriptions of the live Messager."""
-        self.subscribe: Callable[[], Awaitable[None]] | None = None
-        """Called if the agent fetches before it has subscribed."""
         self._endpoint = endpoint
         self._replay = replay
         self._company = company
+        self._subscribe = subscribe
         self._policy = replay.policy
         self._holds = replay.policy.holds
         self._match = replay.match
@@ -124,7 +130,7 @@ class ScheduleGate:
 
     async def subscribed(self, patterns: Sequence[str]) -> None:
         self.subscriptions.set(patterns)
-        self.subscribe = None
+        self._subscribe = None
         if not self.part.exact:
             self._add_weak_receptions()
         for reception in self.part.receptions[self._handed :]:
@@ -151,8 +157,8 @@ class ScheduleGate:
 
     async def fetching(self) -> None:
         self.check_stopped()
-        if self.subscribe is not None and not self.suspended:
-            await self.subscribe()
+        if self._subscribe is not None and not self.suspended:
+            await self._subscribe(self.part)
         if self.state is GateState.UNBOUND:
             self._enter(GateState.FOLLOWING)
         while not (self.open or self.suspended or self._hand(self._limit())):
@@ -250,7 +256,7 @@ class ScheduleGate:
     async def close(self) -> None:
         if self._company is not None:
             self._company.closing(self.part.key)
-        self.subscribe = None
+        self._subscribe = None
         if self.state in (GateState.FOLLOWING, GateState.UNBOUND):
             self._enter(GateState.SUSPENDED)
         self.wake()

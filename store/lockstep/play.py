@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from messager import channels
 from messager.brokers import Broker, kind_of
 
 from ..errors import StoreError
-from .gate import ScheduleGate
 from .run import LiveAgentFailed, Lockstep
 from .schedule import Part
 
@@ -60,8 +60,7 @@ class LiveAgents:
         made = []
         for ids, function in self._agents.items():
             messager = self._messager()
-            gate = self._lockstep.attach(messager, ids)
-            gate.subscribe = self._subscribing(messager, gate)
+            gate = self._lockstep.attach(messager, ids, partial(self._subscribe, messager))
             self._connected(messager)
             made.append((messager, gate.part, function))
         for messager, part, function in made:
@@ -112,10 +111,7 @@ class LiveAgents:
 
         return Messager(self._broker, self._exp_id, clock=self._clock)
 
-    def _subscribing(self, messager: Messager, gate: ScheduleGate) -> Callable[[], Awaitable[None]]:
-        async def subscribe() -> None:
-            recorded = [channels.decode(self._lockstep.wire(pattern)) for pattern in gate.part.patterns]
-            own = [messager.get_subtopic_channel(agent, "*") for agent in gate.part.agents]
-            await messager.subscribe_and_start_listening(recorded or own)
-
-        return subscribe
+    async def _subscribe(self, messager: Messager, part: Part) -> None:
+        recorded = [channels.decode(self._lockstep.wire(pattern)) for pattern in part.patterns]
+        own = [messager.get_subtopic_channel(agent, "*") for agent in part.agents]
+        await messager.subscribe_and_start_listening(recorded or own)

@@ -117,28 +117,38 @@ class Lockstep:
 
     # Live Messagers
 
-    def attach(self, messager: Messager | Endpoint, agents: Iterable[Any] | int | str | None = None) -> ScheduleGate:
+    def attach(
+        self,
+        messager: Messager | Endpoint,
+        agents: Iterable[Any] | int | str | None = None,
+        subscribe: Callable[[Part], Awaitable[None]] | None = None,
+    ) -> ScheduleGate:
         """Give a Messager of this process, or another endpoint, the part of these agents, and set its gate.
 
-        Call it before its first message.
-
-        Without `agents`, there must be only one part left. Raises `StoreError` if no part fits, or several do, or if
-        the replay has begun, or the Messager would be recorded into what is replayed.
+        Call it before its first message. Without `agents`, there must be only one part left. `subscribe` is called with
+        the part if the agent fetches before it has subscribed. Raises `StoreError` if no part fits, or several do, if
+        the replay has begun, or if the Messager would be recorded into what is replayed.
         """
         if self._begun:
             raise StoreError("the replay has begun: attach Messagers before it runs")
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             self.recording.check_environment(messager.exp_id)
         endpoint = messager if isinstance(messager, Endpoint) else messager.endpoint
-        gate = self.take(endpoint, self.cast.parts_of(agents, self.gates))
+        gate = self.take(endpoint, self.cast.parts_of(agents, self.gates), subscribe=subscribe)
         endpoint.set_gate(gate)
         return gate
 
-    def take(self, endpoint: Endpoint, parts: list[Part], company: Company | None = None) -> ScheduleGate:
+    def take(
+        self,
+        endpoint: Endpoint,
+        parts: list[Part],
+        company: Company | None = None,
+        subscribe: Callable[[Part], Awaitable[None]] | None = None,
+    ) -> ScheduleGate:
         """Return a gate with which a Messager of this process plays a part, or several weak ones that are joined."""
         part = self.cast.join(parts)
         self.presence.forget(parts[1:])
-        gate = ScheduleGate(endpoint, part, self._judged(part, gated=True), self, company)
+        gate = ScheduleGate(endpoint, part, self._judged(part, gated=True), self, company, subscribe)
         self.gates[part.key] = gate
         for place, (_, saying) in self.cast.expected.items():
             if saying.payload is not None:  # said before this Messager had a gate
