@@ -80,8 +80,6 @@ class Committer:
         self._last_commit = time.monotonic()
         self._spooler = Spooler(buffer, self._patience, self._answer)
         self._task = self.loop.create_task(self._run())
-        if buffer.waiting:
-            self.inspect()
 
     @property
     def ending(self) -> bool:

@@ -193,6 +193,7 @@ class Recorder:
         self._prepare()
         await self._note_circumstances()
         self._committer = Committer(self.log, self._buffer, await self.register(), self.register)
+        self._inspect()
 
     def begin(self, register: Callable[[], Awaitable[Writer]]) -> None:
         """Accept events at once, and register as soon as `register`, which awaits `Recorder.register`, succeeds.
@@ -208,6 +209,7 @@ class Recorder:
             return await register()
 
         self._committer = Committer(self.log, self._buffer, None, described, self._succeed)
+        self._inspect()
 
     async def register(self) -> Writer:
         """Find or create the experiment, in an open store, and register in it. Raises as `start` does."""
@@ -479,6 +481,7 @@ class Recorder:
         return position
 
     def _inspect(self) -> None:
+        """Wake the committer, if there is one: once there is, for what came before."""
         if self._committer is not None:
             self._committer.inspect()
 

@@ -89,9 +89,9 @@ class Pipeline:
 
         Raises `ReplayFailed`, `ReplayRefused`, and the errors of the source.
         """
+        self._started = time.monotonic_ns()  # here, as live agents may leave nothing to be published
         async with aclosing(source.batches()) as batches:
             async for batch, dues in batches:
-                self._started = self._started or time.monotonic_ns()
                 with contextlib.suppress(Sought):
                     await self._publish(source, plan, batch, dues)
 

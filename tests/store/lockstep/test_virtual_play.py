@@ -59,6 +59,18 @@ async def test_a_rate_counts_virtual_time_and_costs_no_patience(log: EventLog, r
     assert isinstance(loops[0], VirtualLoop) and loops[0].time() >= (QUESTIONS - 1) / rate
 
 
+async def test_a_replay_that_publishes_nothing_as_everybody_is_live_has_a_duration(log: EventLog) -> None:
+    await recorded(log)
+
+    async def asker(messager: Messager) -> None:
+        for number in range(QUESTIONS):
+            await messager.send_message(messager.get_subtopic_channel(3, "chat"), f"question {number}", 7, 3)
+
+    report = await LiveReplay(log, "e1", MemoryBroker()).play({3: seller, 7: asker}, virtual_time=True)
+    assert report.equal and report.published == 0
+    assert report.duration_s > 0
+
+
 async def test_with_a_rate_messages_that_are_released_together_are_published_one_after_the_other(log: EventLog) -> None:
     await recorded(log, together=True)
     times: list[float] = []

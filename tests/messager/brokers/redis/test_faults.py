@@ -11,6 +11,8 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
+from messager.brokers.redis import server
+from messager.brokers.redis.endpoint import endpoint_at
 from messager.testing import RedisServer, redis_server
 from tests.support import Listed, Proxy, until
 from tests.support.redis_topologies import ask
@@ -399,3 +401,10 @@ async def test_a_broker_that_is_closed_while_its_server_is_replaced_stays_closed
     for answer in (first, second):
         assert isinstance((await answer)[0], PublishError)
     assert broker._wire is None
+
+
+async def test_the_first_ping_has_the_time_of_a_connection(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load, a server may take longer for it than one of several hosts gets before the next one is tried."""
+    monkeypatch.setattr(server, "TRY_TIMEOUT", 0.0)
+    connection = await endpoint_at(redis.url, 60.0).connect()
+    await connection.disconnect()
