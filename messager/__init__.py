@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .msg import Msg
     from .record import MessageRecord
     from .testing import NoMqttServer, NoRedisServer, mqtt_server, redis_server
+    from .transport import Transport
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ _EXPORTS = {
     "msg": "Msg",
     "record": "MessageRecord",
     "testing": "NoMqttServer NoRedisServer mqtt_server redis_server",
+    "transport": "Transport",
 }
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "PublishError",
     "RedisBroker",
     "RedisConfig",
+    "Transport",
     "mqtt_server",
     "open_broker",
     "redis_server",

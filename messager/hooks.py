@@ -22,8 +22,9 @@ class LogHook(Protocol):
     `before_send` ran receive the outcome, also if they were removed meanwhile.
 
     Optional methods: `connected(url, clock, clock_offset_ns)` is called once the broker answers, with the `Clock` of
-    the records and the offset of the broker's clock (ns, None if unknown); `described(name, meta)` is called with the
-    arguments of `Messager.describe`.
+    the records and the offset of the broker's clock (ns, None if unknown; the url is None for a `Transport` without
+    one); `described(name, meta)` is called with the arguments of `Messager.describe`, and `observing(kinds)` with the
+    kinds of messages that a `Transport` logs.
     """
 
     async def before_send(self, records: Sequence[MessageRecord]) -> None:

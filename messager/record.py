@@ -11,7 +11,8 @@ from .msg import Msg, view
 Kind = Literal["sent", "received", "blocked", "failed", "gap", "mark"]
 Carrier = Literal["stream", "queue", "call"]
 """How a message travelled that was not published on a channel."""
-
+Outcome = Literal["not_sent", "unknown"]
+"""Of a failed message: whether it may have been published."""
 
 SUBSCRIBED = "messager.subscribed"
 """Name of the mark with which a Messager logs its subscriptions; its field `patterns` lists all of them, or with the
@@ -69,6 +70,9 @@ class MessageRecord:
     """In a fork, (recorder uuid, seq) of the event of the parent experiment that this one repeats."""
     carrier: Carrier | None = None
     """How the message travelled; None for a channel."""
+    places: dict[Any, int] | None = None
+    """Position of a sending in the log of each hook, if a later blocked or failed record may retract it, with the same
+    dict; else None."""
 
     @property
     def mark(self) -> str | None:

@@ -96,6 +96,11 @@ class RecorderRow:
         """The kind of broker that it listens to; None if unknown, as before it connects and in some imports."""
         return kind_of(self.broker) if self.broker else None
 
+    def observes(self, kind: str) -> bool:
+        """Return whether its transport logs messages of this kind, as far as is known."""
+        kinds = self.meta.get("observes")
+        return not isinstance(kinds, list) or kind in kinds
+
     @property
     def gathered(self) -> bool:
         """True if it was gathered from another store. Only `messager_store.formats.gather` appends to it."""

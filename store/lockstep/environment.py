@@ -316,8 +316,9 @@ class LateGate:
         if self._gate is not None:
             await self._gate.subscribed(self._patterns)
         elif self._undecided:
-            found = self._run.candidates(self._patterns, None)
-            if len(found) == 1 and not self._run.may_subscribe_to_more(self._patterns):
+            agent = self._endpoint.agent
+            found = self._run.candidates(self._patterns, agent)
+            if len(found) == 1 and (agent is not None or not self._run.may_subscribe_to_more(self._patterns)):
                 await self._take(found)
 
     def arrived(self, message: dict[str, Any]) -> None:
@@ -328,7 +329,7 @@ class LateGate:
 
     async def fetching(self) -> None:
         if self._undecided:
-            found = self._run.candidates(self._patterns, None)
+            found = self._run.candidates(self._patterns, self._endpoint.agent)
             if len(found) > 1 and all(part.exact for part in found):
                 if any(part.sayings and part.sayings[0].needs for part in found):
                     raise StoreError(_ambiguous(found))

@@ -174,7 +174,8 @@ class _Search:
         sent = Reading(self._log, self._of, self._here, self._selection.of_kinds({"sent"}))
         condition = await sent.condition()
         await self._note_expected(listeners)
-        audit = ArrivalAudit(listeners, self._late_ns)
+        unobserved = {row.ordinal for row in recorders if not row.observes("received")}
+        audit = ArrivalAudit(listeners, self._late_ns, unobserved)
         values = {**condition.values, "late": self._late_ns}
         async with aclosing(self._rows(_NOT_ALL.format(condition.where), values)) as found:
             async for rows in found:

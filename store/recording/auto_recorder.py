@@ -12,7 +12,7 @@ import atexit
 import contextlib
 import logging
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
@@ -166,7 +166,10 @@ class AutoRecorder:
             exp_id = self._recorder.exp_id
             self._say_once("cut off", f"{exp_id} is not recorded any more: the tasks of its event loop were cancelled")
 
-    def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
+    def observing(self, kinds: Collection[str]) -> None:
+        self._recorder.observing(kinds)
+
+    def connected(self, url: str | None, clock: Clock, clock_offset_ns: int | None) -> None:
         self._recorder.connected(url, clock, clock_offset_ns)
 
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:

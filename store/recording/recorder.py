@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,7 +83,8 @@ class Recorder:
         self.log = log
         self.clock = clock or Clock()
         self._events = EventBuilder(sender, redact)
-        self._sender_rules = {} if tuple(sender) == DEFAULT_SENDER else {"sender": list(sender)}
+        self._noted: dict[str, Any] = {} if tuple(sender) == DEFAULT_SENDER else {"sender": list(sender)}
+        """Facts that are not circumstances of the process."""
         self._close_experiment = close_experiment
         uuid = new_uuid()
         path = spool_folder(log.database.dialect, spool) / f"{uuid}{ENDING}"
@@ -307,6 +308,9 @@ class Recorder:
             if record.kind == "sent":
                 return  # logged before it was sent
             cause, ts = (0, intent[1]), max(ts, intent[2])  # not earlier than the event that it retracts
+        places = record.places
+        if places is not None and record.kind != "sent" and self in places:
+            cause = (0, places[self])
         if not self._buffer.accepting:
             if record.mark != CLOSED:  # a Messager may be closed after its recorder
                 self._buffer.drop(1)
@@ -330,7 +334,9 @@ class Recorder:
                 self._subscriptions.pop(record.messager, None)
                 if self._unrepeated:
                     return  # a successor without events, which has no experiment
-            self._accept(entry)
+            position = self._accept(entry)
+            if places is not None and position is not None and record.kind == "sent":
+                places[self] = position
 
     def copy(self, entry: NewEvent) -> int | None:
         """Accept an event as it is, such as the copy of one of another experiment.
@@ -340,7 +346,12 @@ class Recorder:
         """
         return self._accept(entry)
 
-    def connected(self, url: str, clock: Clock, clock_offset_ns: int | None) -> None:
+    def observing(self, kinds: Collection[str]) -> None:
+        """Note in the row of this recorder which kinds of messages it is told of, if that is not all of them."""
+        if not {"sent", "received"} <= set(kinds):
+            self.note(observes=sorted(kinds))
+
+    def connected(self, url: str | None, clock: Clock, clock_offset_ns: int | None) -> None:
         """Store the URL of the broker, the anchor of the clock of the records, and the offset of the broker's clock."""
         facts = {
             "broker": url,
@@ -363,10 +374,10 @@ class Recorder:
             self._committer.in_loop(self._describe)  # the caller may be in another thread
 
     def note(self, **facts: Any) -> None:
-        """Add facts to the meta of this recorder, which must have started.
-
-        Raises `StoreError` if they are too large.
-        """
+        """Add facts to the meta of this recorder. Raises `StoreError` if they are too large."""
+        self._noted |= facts
+        if not self._registration.facts:
+            return  # its circumstances are not known yet
         known = {**self._registration.facts, **facts}
         meta = validation.meta_text(known)
         self._registration.facts = known
@@ -445,7 +456,7 @@ class Recorder:
 
     async def _note_circumstances(self) -> None:
         if not self._registration.facts:
-            self._registration.facts = await asyncio.to_thread(circumstances) | self._sender_rules
+            self._registration.facts = await asyncio.to_thread(circumstances) | self._noted
             self._keep_registration()
 
     def _keep_registration(self) -> None:

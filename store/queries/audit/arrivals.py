@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 from ...log.event import Event
@@ -25,9 +25,13 @@ class Delivery(NamedTuple):
 class ArrivalAudit:
     """Compares the deliveries of sendings with the listeners that were subscribed at that time."""
 
-    def __init__(self, listeners: Listeners, late_ns: int) -> None:
+    def __init__(self, listeners: Listeners, late_ns: int, unobserved: Set[int]) -> None:
+        """`unobserved` are the recorders of sendings whose receptions nobody observes, by ordinal."""
         self.listeners = listeners
         self._late_ns = late_ns
+        self._unobserved = unobserved
+        self.not_observed = 0
+        """Sendings of those recorders without a reception."""
         self.elsewhere = 0
         """Sendings that reached only listeners that were not recorded."""
         self.unknown = 0
@@ -36,6 +40,9 @@ class ArrivalAudit:
     def judge(self, entry: Event, deliveries: list[Delivery]) -> Iterator[Problem]:
         """Yield the problems of a sending."""
         subscribed = self.listeners.at(entry.channel or "", entry.ts)
+        if not deliveries and entry.recorder in self._unobserved:
+            self.not_observed += 1
+            return
         if not deliveries:
             yield from self._never(entry, subscribed)
             return
@@ -90,6 +97,8 @@ class ArrivalAudit:
         if self.elsewhere:
             what = plural(self.elsewhere, "message")
             yield f"{what} reached only listeners that were not recorded, as the broker reported"
+        if self.not_observed:
+            yield f"receptions of {plural(self.not_observed, 'message')} were not observed by their transport"
         if self.unknown:
             why = "receptions on the channel are redacted, or a listener is still recording"
             yield f"nothing is known about {plural(self.unknown, 'message')}: {why}"
