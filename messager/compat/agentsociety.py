@@ -17,11 +17,12 @@ import logging
 import sys
 from collections.abc import Callable
 from importlib import import_module, metadata
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from ..errors import MessagerError
 from ..messager import Messager
+from .patching import Patches
 from .settings import without_secrets
 
 STAGES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -57,24 +58,12 @@ class SocietyMessager(Messager):
         self.describe(name, **meta)
 
 
-class Installation:
+class Installation(Patches):
     """Changes of `install`. A context manager that undoes them."""
 
-    def __init__(self) -> None:
-        self._changes: list[tuple[Any, str, Any]] = []
-
-    def __enter__(self) -> Installation:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.uninstall()
-
-    def change(self, owner: Any, name: str, value: Any) -> None:
-        """Replace an attribute and keep its old value."""
-        self._changes.append((owner, name, vars(owner)[name]))
-        setattr(owner, name, value)
+    def __init__(self, original: type) -> None:
+        super().__init__()
+        self._original = original
 
     def uninstall(self) -> None:
         """Restore everything. Messagers made meanwhile are not changed."""
@@ -83,12 +72,9 @@ class Installation:
             return
         _installed = None
         _societies.clear()
-        original = self._changes[0][2]
-        while self._changes:
-            owner, name, value = self._changes.pop()
-            setattr(owner, name, value)
+        super().uninstall()
         for module in _modules_with(SocietyMessager):  # imported meanwhile
-            vars(module)["Messager"] = original
+            vars(module)["Messager"] = self._original
 
 
 def install() -> Installation:
@@ -101,7 +87,7 @@ def install() -> Installation:
     if _installed is not None:
         return _installed
     original, society = _agentsociety()
-    made = Installation()
+    made = Installation(original)
     for module in _modules_with(original):
         made.change(module, "Messager", SocietyMessager)
     made.change(society, "__init__", _describing(society.__init__))
