@@ -197,18 +197,19 @@ _of_process: Transport | None = None
 _starting = threading.Lock()
 
 
-def of_process() -> Transport | None:
-    """Return the transport of this process, which ends with it; None if nothing is to be recorded or replayed.
+def of_process() -> Transport:
+    """Return the transport of this process, which ends with it. It records if `MESSAGER_STORE` is set.
 
     Its experiment is `MESSAGER_EXP`, else that of the run (`messager run`), else one named after program and time.
     """
     global _of_process
-    if _of_process is None and (os.environ.get("MESSAGER_STORE") or os.environ.get("MESSAGER_REPLAY")):
+    if _of_process is None:
         with _starting:
             if _of_process is None:
                 made = Transport(os.environ.get(EXP) or os.environ.get(RUN) or run_name(sys.argv[0]))
-                made.start()
-                _at_exit(made.stop)
+                if os.environ.get("MESSAGER_STORE"):
+                    made.start()
+                    _at_exit(made.stop)
                 _of_process = made
     return _of_process
 
