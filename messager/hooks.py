@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from .record import MessageRecord
+from .start import RUN
 
 log = logging.getLogger("messager")
 
@@ -80,6 +82,9 @@ class LogList:
         self._values.clear()
 
 
+latest_exp_id: str | None = None
+"""Exp_id of the last Messager of this process that asked for hooks; a transport that has none joins its experiment."""
+
 ENTRY_POINTS = "messager.hooks"
 """Group of the entry points that create hooks for every `Messager` of a process if `MESSAGER_STORE` is set."""
 
@@ -103,6 +108,10 @@ async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
     """
     from importlib.metadata import entry_points  # slow to import, and rarely needed
 
+    global latest_exp_id
+    latest_exp_id = exp_id or latest_exp_id
+    if exp_id and os.environ.get(RUN):
+        os.environ.setdefault("MESSAGER_EXP", exp_id)  # for the processes that this one starts
     found: list[OfferedHook] = []
     try:
         offers = entry_points(group=ENTRY_POINTS)

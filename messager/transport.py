@@ -23,18 +23,20 @@ from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from . import hooks
 from .clock import Clock
 from .endpoint import Endpoint, offered_gate
 from .hooks import LogHook, OfferedHook, offered, stop, tell
 from .record import CLOSED, Kind, MessageRecord, mark_record
+from .start import RUN
 
 if TYPE_CHECKING:
     from .brokers.base import Broker
 
 T = TypeVar("T")
 
-EXP, RUN = "MESSAGER_EXP", "MESSAGER_RUN"
-"""Variables with the exp_id of the transport of a process, and with that of a run that names none."""
+EXP = "MESSAGER_EXP"
+"""Variable with the exp_id of the transport of a process."""
 
 
 class Transport:
@@ -200,13 +202,15 @@ _starting = threading.Lock()
 def of_process() -> Transport:
     """Return the transport of this process, which ends with it. It records if `MESSAGER_STORE` is set.
 
-    Its experiment is `MESSAGER_EXP`, else that of the run (`messager run`), else one named after program and time.
+    Its experiment is `MESSAGER_EXP`, else that of the Messagers of this process, if there are any yet, else that of the
+    run (`messager run`), else one named after the program and the time.
     """
     global _of_process
     if _of_process is None:
         with _starting:
             if _of_process is None:
-                made = Transport(os.environ.get(EXP) or os.environ.get(RUN) or run_name(sys.argv[0]))
+                given = os.environ.get(EXP) or hooks.latest_exp_id or os.environ.get(RUN)
+                made = Transport(given or run_name(sys.argv[0]))
                 if os.environ.get("MESSAGER_STORE"):
                     made.start()
                     _at_exit(made.stop)

@@ -16,7 +16,9 @@ def safe(text: str) -> str:
 def plural(number: int, word: str) -> str:
     """Return a number with its noun."""
     if number != 1:
-        word = f"{word[:-1]}ies" if word.endswith(("ly", "ry")) else word + ("es" if word.endswith("ch") else "s")
+        word = (
+            f"{word[:-1]}ies" if word.endswith(("ly", "ry")) else word + ("es" if word.endswith(("ch", "s")) else "s")
+        )
     return f"{number:,} {word}"
 
 

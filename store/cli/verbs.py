@@ -20,6 +20,7 @@ VERBS = {
     verb.name: verb
     for verb in (
         Verb("Try it", "demo", "Run a small society of agents, record it, replay it, check it."),
+        Verb("Record", "run", "Run a program, and record what its agents say."),
         Verb("Record", "record", "Record a running system by subscribing to its channels."),
         Verb("Record", "import", "Import a JSON Lines file as a new experiment."),
         Verb("Record", "gather", "Merge what several stores recorded of an experiment."),
@@ -48,6 +49,7 @@ VERBS = {
         Verb("Maintain the store", "rm", "Remove experiments."),
         Verb("Maintain the store", "prune", "Remove experiments that ended long ago."),
         Verb("Maintain the store", "compact", "Return the space of removed experiments to the disk."),
+        Verb("Maintain the store", "hook", "Reach programs that ignore PYTHONPATH with `messager run`."),
         Verb("Maintain the store", "cache", "Show the projections that answer questions, or delete them."),
         Verb("Maintain the store", "db", "Migrate a store: upgrade, downgrade, current, history, check."),
     )

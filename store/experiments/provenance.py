@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from messager.credentials import command_line
+from messager.start import RUN
 
 _GIT_SECONDS = 5
 _PACKAGES = ("messager", "redis", "paho-mqtt", "sqlalchemy", "asyncpg", "agentsociety", "agentscope")
@@ -60,7 +61,7 @@ def this_process() -> Process:
 
 
 def circumstances() -> dict[str, Any]:
-    """Return git commit and dirty flag, versions, command line and host.
+    """Return git commit and dirty flag, versions, command line, host, and the run (`messager run`), if there is one.
 
     Blocks while git runs; call it in a thread.
     """
@@ -76,6 +77,8 @@ def circumstances() -> dict[str, Any]:
         "versions": versions,
         "command": command_line(sys.orig_argv),
     }
+    if run := os.environ.get(RUN):
+        facts["run"] = run
     commit = _git("rev-parse", "HEAD")
     if commit is not None:
         facts["git"] = {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}

@@ -33,6 +33,8 @@ from .recorder import Durability, Recorder
 START_SECONDS = 5.0
 """Time that `Messager.init` waits for the store; after that, events go to the spool."""
 EXIT_SECONDS = 10.0
+INTO = "MESSAGER_INTO"
+"""Variable with the exp_id of the experiment into which all Messagers and transports of a process are recorded."""
 
 T = TypeVar("T")
 
@@ -58,18 +60,19 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     """Return the hook that records a Messager of `exp_id`; None if one of its hooks is a `Recorder` already, and in
     virtual time.
 
-    It records into the experiment of that exp_id or, if that is closed, into the first of `exp_id-2`, `exp_id-3` ...
-    that is open or does not exist, so that all processes of a society use the same one. Registration is retried
-    while the store is unreachable, and events go to the spool meanwhile.
+    It records into the experiment of that exp_id (of `MESSAGER_INTO`, if that is set) or, if that is closed, into the
+    first of `exp_id-2`, `exp_id-3` ... that is open or does not exist, so that all processes of a society use the same
+    one. Registration is retried while the store is unreachable, and events go to the spool meanwhile.
     """
     if any(map(_records, hooks)):
         return None
     if not isinstance(exp_id, str):
         say(f"{exp_id!r} is not recorded: an exp_id is a str, and this is of type {type(exp_id).__name__}")
         return None
-    if not exp_id:
+    if not (exp_id or os.environ.get(INTO)):
         say("a Messager that has no exp_id is not recorded: give it one with `exp_id=`, or over MQTT with MESSAGER_EXP")
         return None
+    exp_id = os.environ.get(INTO) or exp_id
     store = os.environ["MESSAGER_STORE"]
     if in_memory(store):
         say(

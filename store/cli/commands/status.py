@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from messager.start.hook import hook_file
+
 from ...text import length, plural, safe
 from ..numbers import Seconds, Whole
 from ..options import asynchronous, json_option, open_log, store_option
@@ -88,6 +90,7 @@ def show(found: StoreStatus) -> None:
             ("recorders", ", ".join(counts)),
             ("spools", f"{len(found.spools)}, {plural(waiting, 'event')}" if found.spools else "none"),
             ("gaps", f"{found.gaps} in open experiments"),
+            *([("hook", f"{file} (`messager hook remove` removes it)")] if (file := hook_file()).exists() else []),
         ]
     )
     _show_recorders(found)

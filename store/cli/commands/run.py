@@ -1,0 +1,106 @@
+"""messager run"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from messager.compat.loading import ADAPTERS
+
+from ...text import plural, safe
+from ..options import durability_option, open_log, run, store_option
+from ..output import note
+
+if TYPE_CHECKING:
+    from ...recording.run import Recorded
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- PROGRAM [ARGUMENT]...")
+@click.option(
+    "--exp",
+    metavar="ID",
+    help="The exp_id of the experiment. [default: those of the program's Messagers; for other transports, the name of "
+    "the program and the time]",
+)
+@click.option(
+    "--compat",
+    "adapters",
+    multiple=True,
+    type=click.Choice(sorted(ADAPTERS)),
+    help="Install the adapter of this framework only. Repeatable. [default: that of each framework that the program "
+    "imports]",
+)
+@durability_option
+@store_option
+def command(command: tuple[str, ...], exp: str | None, adapters: tuple[str, ...], durability: str, store: str) -> None:
+    """Run a program, and record what its agents say: `messager run -- python my_society.py`.
+
+    The program is not changed. Its Messagers and transports are recorded, and the messages of the frameworks that it
+    uses, if they have an adapter; so are those of the processes that it starts. The exit code is that of the program.
+    """
+    from messager.transport import run_name
+
+    from ...recording.run import environment_of
+
+    name, since = run_name(_program(command)), time.time_ns()
+    location = run(_location(store))  # before the program runs, as it may be refused
+    place = store if "://" in store else location
+    given = None if durability == "buffered" else durability  # or what MESSAGER_DURABILITY says
+    code = _run(command, environment_of(name, place, exp, adapters or None, given, os.environ))
+    _show(run(_recorded(store, name, since)), location)
+    raise click.exceptions.Exit(code)
+
+
+async def _location(store: str) -> str:
+    async with open_log(store, create=True) as log:
+        return log.location
+
+
+async def _recorded(store: str, name: str, since: int) -> Recorded:
+    from ...recording.run import recorded
+
+    async with open_log(store) as log:
+        return await recorded(log, name, since)
+
+
+def _program(command: tuple[str, ...]) -> str:
+    """Return the part of a command that names what it runs: of `python -m society`, society."""
+    if not os.path.basename(command[0]).startswith("python"):
+        return command[0]
+    rest = [part for part in command[1:] if not part.startswith("-")]
+    return rest[0] if rest else command[0]
+
+
+def _run(command: tuple[str, ...], environment: dict[str, str]) -> int:
+    """Run a program until it ends, and return its exit code. Ctrl-C reaches it, too, and SIGTERM is passed on."""
+    try:
+        program = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        why = f"{safe(command[0])} cannot be run: {error.strerror or error}"
+        raise click.UsageError(f"{why}. Give a program and its arguments") from None
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    terminate = signal.signal(signal.SIGTERM, lambda *at: program.terminate())
+    try:
+        code = program.wait()
+    finally:
+        signal.signal(signal.SIGINT, interrupt)
+        signal.signal(signal.SIGTERM, terminate)
+    return code if code >= 0 else 128 - code
+
+
+def _show(found: Recorded, location: str) -> None:
+    if not found.messages:
+        known = ", ".join(sorted(ADAPTERS))
+        note(
+            "nothing was recorded: the program used no Messager, no transport and none of the frameworks that have an "
+            f"adapter ({known}). docs/transports.md tells how to record others"
+        )
+        return
+    named = ", ".join(f"{plural(number, 'message')} of {safe(exp_id)}" for exp_id, number in found.messages.items())
+    note(f"recorded {named} in {plural(found.processes, 'process')} into {safe(location)}")

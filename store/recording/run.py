@@ -1,0 +1,73 @@
+"""Run: a program that is recorded without a change to it, with the processes that it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import select
+
+import messager.start
+
+from ..db.schema import experiment, recorder
+from ..experiments.records import recorder_of
+from ..log.event_log import EventLog
+from .auto_recorder import INTO
+from .draining import drain, folders_of
+
+RUN = messager.start.RUN
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What was recorded of a run."""
+
+    messages: dict[str, int] = field(default_factory=dict)
+    """Number of messages (sent, received, blocked or failed) by exp_id."""
+    processes: int = 0
+    """Number of processes that recorded something."""
+
+
+def environment_of(
+    run: str,
+    store: str,
+    exp: str | None,
+    compat: Iterable[str] | None,
+    durability: str | None,
+    inherited: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the environment in which a program of a run is started.
+
+    `store` is an absolute location; `exp` is the exp_id of everything that is recorded, None for those of the
+    Messagers. `compat` are the names of the adapters, None for all.
+    """
+    folder = str(Path(messager.start.__file__).parent)
+    path = os.pathsep.join(part for part in (folder, inherited.get("PYTHONPATH", "")) if part)
+    given = {**inherited, RUN: run, "MESSAGER_STORE": store, "PYTHONPATH": path}
+    if durability is not None:
+        given["MESSAGER_DURABILITY"] = durability
+    if exp is not None:
+        given[INTO] = exp
+    if compat is not None:
+        given[messager.start.COMPAT] = ",".join(compat)
+    return given
+
+
+async def recorded(log: EventLog, run: str, since: int) -> Recorded:
+    """Drain what the processes of a run left in spools, and count what was recorded. `since` is its start, ns UTC."""
+    for folder in await folders_of(log):
+        async for _ in drain(log, folder):
+            pass
+    query = select(recorder, experiment.c.exp_id).join(experiment).where(recorder.c.started_at >= since)
+    async with log.database.reading() as connection:
+        rows = [(recorder_of(row), row.exp_id) for row in await connection.execute(query)]
+    found, processes = Recorded(), set()
+    for row, exp_id in rows:
+        number = sum(row.kinds[kind] for kind in ("sent", "received", "blocked", "failed"))
+        if row.meta.get("run") == run and number:
+            found.messages[exp_id] = found.messages.get(exp_id, 0) + number
+            processes.add((row.host, row.pid))
+    found.processes = len(processes)
+    return found
