@@ -1,0 +1,1 @@
+"""Calls to models: the HTTP clients of a process, seen, recorded, and served from a recording."""
