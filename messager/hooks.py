@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from .record import MessageRecord
-from .start import RUN
+from .variables import EXP, RUN
 
 log = logging.getLogger("messager")
 
@@ -111,7 +111,7 @@ async def offered(exp_id: str, hooks: Sequence[LogHook]) -> list[OfferedHook]:
     global latest_exp_id
     latest_exp_id = exp_id or latest_exp_id
     if exp_id and os.environ.get(RUN):
-        os.environ.setdefault("MESSAGER_EXP", exp_id)  # for the processes that this one starts
+        os.environ.setdefault(EXP, exp_id)  # for the processes that this one starts
     found: list[OfferedHook] = []
     try:
         offers = entry_points(group=ENTRY_POINTS)

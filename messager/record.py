@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from .msg import Msg, view
 
-Kind = Literal["sent", "received", "blocked", "failed", "gap", "mark"]
+Kind = Literal["sent", "received", "blocked", "failed", "gap", "mark", "asked", "answered"]
 Carrier = Literal["stream", "queue", "call"]
 """How a message travelled that was not published on a channel."""
 Outcome = Literal["not_sent", "unknown"]
@@ -71,8 +71,8 @@ class MessageRecord:
     carrier: Carrier | None = None
     """How the message travelled; None for a channel."""
     places: dict[Any, int] | None = None
-    """Position of a sending in the log of each hook, if a later blocked or failed record may retract it, with the same
-    dict; else None."""
+    """Position of a message or question in the log of each hook, if a later record with the same dict may retract or
+    answer it; else None."""
 
     @property
     def mark(self) -> str | None:

@@ -23,20 +23,17 @@ from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import hooks
+from . import acting, hooks
 from .clock import Clock
 from .endpoint import Endpoint, offered_gate
 from .hooks import LogHook, OfferedHook, offered, stop, tell
 from .record import CLOSED, Kind, MessageRecord, mark_record
-from .start import RUN
+from .variables import EXP, RUN
 
 if TYPE_CHECKING:
     from .brokers.base import Broker
 
 T = TypeVar("T")
-
-EXP = "MESSAGER_EXP"
-"""Variable with the exp_id of the transport of a process."""
 
 
 class Transport:
@@ -97,6 +94,7 @@ class Transport:
     async def close(self) -> None:
         """Log what each agent had fetched, and stop the hooks that `open` has found."""
         for endpoint in list(self._endpoints.values()):
+            acting.connected.discard(endpoint)
             if endpoint.gate is not None:
                 await endpoint.gate.close()
             if endpoint.arrived:
@@ -141,6 +139,7 @@ class Transport:
         made.loop = None if self._thread is None else self._thread.loop
         if os.environ.get("MESSAGER_REPLAY"):
             made.offer(self._set_gate)
+        acting.connected.add(made)
         return made
 
     async def _set_gate(self, endpoint: Endpoint) -> None:

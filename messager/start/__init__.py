@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-RUN, COMPAT = "MESSAGER_RUN", "MESSAGER_COMPAT"
-"""Variables with the name of the run, and the adapters to install, joined by commas: all of them without it."""
+from ..variables import COMPAT, RUN
 
 _begun = False
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from messager.credentials import command_line
-from messager.start import RUN
+from messager.variables import RUN
 
 _GIT_SECONDS = 5
 _PACKAGES = ("messager", "redis", "paho-mqtt", "sqlalchemy", "asyncpg", "agentsociety", "agentscope")

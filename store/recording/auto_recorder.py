@@ -20,6 +20,7 @@ from messager.clock import Clock
 from messager.hooks import LogHook, say
 from messager.record import CLOSED, MessageRecord
 from messager.time_limit import time_limit
+from messager.variables import INTO
 
 from ..db.database import Database
 from ..db.databases import in_memory
@@ -33,8 +34,6 @@ from .recorder import Durability, Recorder
 START_SECONDS = 5.0
 """Time that `Messager.init` waits for the store; after that, events go to the spool."""
 EXIT_SECONDS = 10.0
-INTO = "MESSAGER_INTO"
-"""Variable with the exp_id of the experiment into which all Messagers and transports of a process are recorded."""
 
 T = TypeVar("T")
 

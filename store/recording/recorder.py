@@ -309,7 +309,7 @@ class Recorder:
                 return  # logged before it was sent
             cause, ts = (0, intent[1]), max(ts, intent[2])  # not earlier than the event that it retracts
         places = record.places
-        if places is not None and record.kind != "sent" and self in places:
+        if places is not None and self in places:
             cause = (0, places[self])
         if not self._buffer.accepting:
             if record.mark != CLOSED:  # a Messager may be closed after its recorder
@@ -335,8 +335,8 @@ class Recorder:
                 if self._unrepeated:
                     return  # a successor without events, which has no experiment
             position = self._accept(entry)
-            if places is not None and position is not None and record.kind == "sent":
-                places[self] = position
+            if places is not None and position is not None:
+                places.setdefault(self, position)
 
     def copy(self, entry: NewEvent) -> int | None:
         """Accept an event as it is, such as the copy of one of another experiment.

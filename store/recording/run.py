@@ -10,14 +10,12 @@ from pathlib import Path
 from sqlalchemy import select
 
 import messager.start
+from messager.variables import COMPAT, INTO, RUN
 
 from ..db.schema import experiment, recorder
 from ..experiments.records import recorder_of
 from ..log.event_log import EventLog
-from .auto_recorder import INTO
 from .draining import drain, folders_of
-
-RUN = messager.start.RUN
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ def environment_of(
     if exp is not None:
         given[INTO] = exp
     if compat is not None:
-        given[messager.start.COMPAT] = ",".join(compat)
+        given[COMPAT] = ",".join(compat)
     return given
 
 

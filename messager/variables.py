@@ -1,0 +1,12 @@
+"""Environment variables of a program that `messager run` starts."""
+
+RUN = "MESSAGER_RUN"
+"""Name of the run, which its recorders note, and the exp_id of what has none."""
+COMPAT = "MESSAGER_COMPAT"
+"""Names of the adapters to install, joined by commas: all of them without it."""
+EXP = "MESSAGER_EXP"
+"""Exp_id of the transport of a process, and of MQTT Messagers that are given none."""
+INTO = "MESSAGER_INTO"
+"""Exp_id of the experiment into which all Messagers and transports of a process are recorded."""
+CALLS = "MESSAGER_CALLS"
+"""`record` to record calls to models."""
