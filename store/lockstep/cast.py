@@ -19,7 +19,7 @@ from messager.record import CLOSED
 from ..errors import StoreError
 from ..log.event import Event
 from .recording import Recording, given_sender, is_own_mark, key, retracted
-from .schedule import Key, Part, Reception, Saying, Unreceived
+from .schedule import Act, ActKind, Key, Part, Reception, Unreceived
 
 _Same = tuple[str | None, bytes]
 """Channel and payload."""
@@ -69,7 +69,7 @@ class Cast:
     """Parts of live agents, and the recorded messages between them."""
 
     parts: list[Part]
-    expected: dict[Key, tuple[Part, Saying]] = field(default_factory=dict)
+    expected: dict[Key, tuple[Part, Act]] = field(default_factory=dict)
     """Messages that live agents are to say, by event."""
     without_sender: int = 0
     """Messages of unknown senders and Messagers. They are published from the recording."""
@@ -108,12 +108,12 @@ class Cast:
         for part in others:
             first.joined += [part.key, *part.joined]
             first.agents += part.agents
-            first.sayings += part.sayings
+            first.acts += part.acts
             self.parts.remove(part)
-        first.sayings.sort(key=lambda saying: saying.event.cursor)
+        first.acts.sort(key=lambda act: act.event.cursor)
         first.number()
-        for saying in first.sayings:
-            self.expected[key(saying.event)] = first, saying
+        for act in first.acts:
+            self.expected[key(act.event)] = first, act
         return first
 
 
@@ -136,8 +136,8 @@ def make_cast(recording: Recording, live: Live, wire: Wire) -> Cast:
     add_unrecorded(recording, parts)
     cast = Cast(parts)
     for part in parts:
-        for saying in part.sayings:
-            cast.expected[key(saying.event)] = part, saying
+        for act in part.acts:
+            cast.expected[key(act.event)] = part, act
     redacted = {key(entry) for entry in recording.events if entry.redacted}
     for part in parts:  # redacted messages are not published
         part.receptions = [one for one in part.receptions if one.origin not in redacted or one.source in cast.expected]
@@ -175,10 +175,10 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
         subscribed = patterns.get(messager, [])
         part = Part(messager, live, exact, subscribed, list(map(wire, subscribed)), fetched=fetched.get(messager))
         for entry in said:
-            one = Saying(entry, wire(entry.channel or ""), given_sender(entry), entry.arrival or 0)
+            one = Act(ActKind.SEND, entry, wire(entry.channel or ""), given_sender(entry), entry.arrival or 0)
             if key(entry) in undone:
                 one.event = replace(entry, kind="failed")
-            part.sayings.append(one)
+            part.acts.append(one)
         part.marks = [entry for entry in events if entry.kind == "mark" and not is_own_mark(entry)]
         chosen[messager] = part
     sources = recording.sources(set(chosen))
@@ -260,7 +260,7 @@ def _weak_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire: 
         part = parts.get(name)
         if part is None:
             part = parts[name] = Part(name, [entry.from_id], False, [])
-        part.sayings.append(Saying(entry, wire(entry.channel or ""), given_sender(entry), place - 1))
+        part.acts.append(Act(ActKind.SEND, entry, wire(entry.channel or ""), given_sender(entry), place - 1))
     yield from parts.values()
 
 
@@ -352,13 +352,13 @@ def _dependencies(cast: Cast, places: dict[Key, int]) -> list[tuple[Key, list[Ke
             continue
         before: list[Key] = []
         at = 0
-        for saying in part.sayings:
-            while at < saying.needs:
+        for act in part.acts:
+            while at < act.needs:
                 source = part.receptions[at].source
                 if source is not None and source in places:
                     before.append(source)
                 at += 1
-            if key(saying.event) in places:
-                found.append((key(saying.event), before))
-                before = [key(saying.event)]
+            if key(act.event) in places:
+                found.append((key(act.event), before))
+                before = [key(act.event)]
     return found

@@ -226,8 +226,8 @@ class Run:
         gate = self.lockstep.gates[key]
         if (following := gate.next_saying) is not None:
             say(
-                f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.number + 1} of "
-                f"{len(gate.part.sayings)} on. What was published while it was closed is lost"
+                f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.index + 1} of "
+                f"{len(gate.part.sends)} on. What was published while it was closed is lost"
             )
 
     def back(self, broker: Broker) -> None:
@@ -330,7 +330,7 @@ class LateGate:
         if self._undecided:
             found = self._run.candidates(self._patterns, None)
             if len(found) > 1 and all(part.exact for part in found):
-                if any(part.sayings and part.sayings[0].needs for part in found):
+                if any(part.acts and part.acts[0].needs for part in found):
                     raise StoreError(_ambiguous(found))
                 return  # each of them speaks before it receives anything: its sender tells which it is
             await self._take(found)

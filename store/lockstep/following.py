@@ -9,7 +9,7 @@ from messager.brokers.kind import BrokerKind
 from messager.hooks import LogHook
 
 from ..log.event import Event
-from .schedule import Key, Part, Reception, Saying
+from .schedule import Act, Key, Part, Reception
 
 if TYPE_CHECKING:
     from ..matching.match import Match
@@ -59,10 +59,10 @@ class Following(Protocol):
     def sender_of(self, payload: bytes) -> Any:
         """Return the sender that a payload names, by the rules of the recording; None if it names none."""
 
-    def claimed(self, saying: Saying, payload: bytes) -> None:
+    def claimed(self, act: Act, payload: bytes) -> None:
         """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
 
-    def spoke(self, part: Part, saying: Saying) -> None:
+    def spoke(self, part: Part, act: Act) -> None:
         """Note that a sender has said a message in the place of a recorded one."""
 
     def progress(self) -> None:

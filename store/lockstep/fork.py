@@ -379,7 +379,7 @@ class Fork:
         found: set[Key] = set()
         for part in self.lockstep.cast.parts:
             if part.key not in self.lockstep.gates:
-                found.update(key(one.event) for one in part.sayings)
+                found.update(key(one.event) for one in part.acts)
                 found.update(one.origin for one in part.receptions)
                 found.update(map(key, part.marks))
         return found

@@ -1,11 +1,11 @@
 """Schedule gate: holds the messages of one live Messager until their place in the recorded schedule.
 
     broker ──> arrived ──> paired with a recorded reception ──> fetching ──> queue of the Messager
-                       └─> surplus: withheld until the last saying
-    send_message ──> sending: claims a recorded saying, waits for its turn ──> passed
+                       └─> surplus: withheld until the last act
+    send_message ──> sending: claims a recorded act, waits for its turn ──> passed
 
-`fetching` delivers exactly the receptions that come before the next recorded saying, in recorded order. A saying has
-its turn when these were delivered, and when the earlier sayings of this Messager are done. Both depend only on what
+`fetching` delivers exactly the receptions that come before the next recorded act, in recorded order. An act has
+its turn when these were delivered, and when the earlier acts of this Messager are done. Both depend only on what
 happened before in the recording, so faithful agents cannot block each other; patience ends the waits of the others.
 """
 
@@ -32,7 +32,7 @@ from .pairing import Pairing
 from .patience import Turns
 from .policy import LockstepStopped
 from .presence import Subscriptions
-from .schedule import Key, Part, Reception, Saying, SayingState, Verdict
+from .schedule import Act, ActState, Key, Part, Reception, Verdict
 from .verdicts import Unclaimed, Verdicts
 
 _MESSAGE = attrgetter("message")
@@ -89,17 +89,17 @@ class ScheduleGate:
         self._policy = replay.policy
         self._holds = replay.policy.holds
         self._match = replay.match
-        self._furthest = -1  # highest number of a saying that was claimed
-        self._boundary = 0  # sayings before this one do not limit what is fetched
-        self._next = 0  # number of the first saying that is awaited and not settled
+        self._furthest = -1  # highest number of an act that was claimed
+        self._boundary = 0  # acts before this one do not limit what is fetched
+        self._next = 0  # number of the first act that is awaited and not settled
         self._handed = 0  # receptions before this one were delivered, or are lost
         self.pairing = Pairing(replay.match, replay.sender_of, self._unheard, replay.may_differ, self._found)
         """Arrivals and the receptions for which they stand."""
         self.pairing.by_order = self._policy.by_order
-        self._unclaimed = Unclaimed(part.sayings)
+        self._unclaimed = Unclaimed(part.sends)
         self._turns = Turns()
         self._fetches: list[asyncio.Future[None]] = []
-        self._claimed: dict[int, Saying] = {}  # by id of the record
+        self._claimed: dict[int, Act] = {}  # by id of the record
         self._silent: set[str] = set()  # senders in other processes that are not waited for
         self._held: list[asyncio.Future[None]] = []  # sendings that wait until the gate is open
         self._unfetched = True  # False from a fetch until the next delivery
@@ -191,57 +191,57 @@ class ScheduleGate:
         if self._furthest < 0:
             self._replay.begun(self.part)
         if self.open or self.state is GateState.ENDED:
-            saying = self._left(record)
+            act = self._left(record)
         else:
             channel = channels.encode(record.channel or "")
-            saying, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
-            if saying is not None and same:  # the usual path has no coroutine of its own
-                self._unclaimed.remove(saying)
-                saying.verdict = Verdict.MATCHED
-            elif saying is not None:
-                saying = await self._claim(saying, record)
-        if saying is None:
+            act, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
+            if act is not None and same:  # the usual path has no coroutine of its own
+                self._unclaimed.remove(act)
+                act.verdict = Verdict.MATCHED
+            elif act is not None:
+                act = await self._claim(act, record)
+        if act is None:
             if self._holds:
                 await self._until_open(record)
             if self._replay.admit is not None:
                 await self._replay.admit(None)
             self._note_unexpected(record)
             return
-        saying.state, saying.said = SayingState.CLAIMED, True
-        self._furthest = max(self._furthest, saying.number)
-        self._claimed[id(record)] = saying
-        place = saying.event.recorder, saying.event.seq
+        act.state, act.taken = ActState.CLAIMED, True
+        self._furthest = max(self._furthest, act.number)
+        self._claimed[id(record)] = act
+        place = act.event.recorder, act.event.seq
         if self._policy.origins:
             record.origin = self._replay.origin(place)
-        if record.payload != saying.event.payload or saying.payload is not None:
-            self._replay.claimed(saying, record.payload)
+        if record.payload != act.event.payload or act.payload is not None:
+            self._replay.claimed(act, record.payload)
         try:
-            if not self._has_turn(saying):
-                await self._turns.wait(saying.number)
+            if not self._has_turn(act):
+                await self._turns.wait(act.number)
             if (ready := self._replay.ready(place)) is not None:
                 await ready
             if self._replay.admit is not None:
-                await self._replay.admit(saying.event)
+                await self._replay.admit(act.event)
             if self.state is GateState.STOPPED:
                 self.check_stopped()
         except BaseException:
             del self._claimed[id(record)]
-            self._unclaim(saying)
+            self._unclaim(act)
             raise
 
     def passed(self, record: MessageRecord, done: bool) -> None:
-        saying = self._claimed.pop(id(record), None)
-        if saying is None:
+        act = self._claimed.pop(id(record), None)
+        if act is None:
             return
         not_sent = record.kind == "failed" and (record.meta or {}).get("outcome") != "unknown"
-        if not done or (saying.awaited and not_sent):
-            self._unclaim(saying)  # it was not published: the agent may send it again
+        if not done or (act.awaited and not_sent):
+            self._unclaim(act)  # it was not published: the agent may send it again
             return
-        self.verdicts.said(saying, record)
-        if saying.verdict is Verdict.MATCHED and self.part.exact and self._handed < saying.needs:
-            self.verdicts.early(saying, record)
-        self._replay.spoke(self.part, saying)
-        saying.settle(SayingState.DONE)
+        self.verdicts.sent(act, record)
+        if act.verdict is Verdict.MATCHED and self.part.exact and self._handed < act.needs:
+            self.verdicts.early(act, record)
+        self._replay.spoke(self.part, act)
+        act.settle(ActState.DONE)
         self._advance()
 
     def marked(self, record: MessageRecord) -> None:
@@ -287,11 +287,11 @@ class ScheduleGate:
         """
         if self.state is GateState.STOPPED or (self.open and self._holds):
             return
-        for saying in self.part.sayings:
-            if not saying.settled and saying.event.kind != "failed":  # one that is on its way may be late
-                saying.settle(SayingState.MISSING)
-                self.verdicts.missing(saying)
-        self._next = len(self.part.sayings)
+        for act in self.part.acts:
+            if not act.settled and act.bounds:  # one that is on its way may be late
+                act.settle(ActState.MISSING)
+                self.verdicts.missing(act)
+        self._next = len(self.part.acts)
         self._open()
         if not self.open:
             self.stop("the prefix of the fork was not completed")
@@ -361,7 +361,7 @@ class ScheduleGate:
         if self._fetches or first is None:
             return False
         if first > self._next:
-            if (before := self.next_saying) is None or before.state is not SayingState.PENDING:
+            if (before := self.next_saying) is None or before.state is not ActState.PENDING:
                 return False
             self.report.timed_out = True
             self.miss(before)  # the agent says a later one
@@ -371,17 +371,17 @@ class ScheduleGate:
         self._wake_turns()
         return True
 
-    def miss(self, saying: Saying) -> None:
-        """Give up a saying."""
-        if not saying.settled:
-            saying.settle(SayingState.MISSING)
-            self.verdicts.missing(saying)
+    def miss(self, act: Act) -> None:
+        """Give up an act."""
+        if not act.settled:
+            act.settle(ActState.MISSING)
+            self.verdicts.missing(act)
             self._advance()
 
     @property
-    def next_saying(self) -> Saying | None:
-        """The first saying that is awaited and not settled; None after the last one."""
-        return self.part.sayings[self._next] if self._next < len(self.part.sayings) else None
+    def next_saying(self) -> Act | None:
+        """The first act that is awaited and not settled; None after the last one."""
+        return self.part.acts[self._next] if self._next < len(self.part.acts) else None
 
     @property
     def marks_left(self) -> int:
@@ -423,20 +423,20 @@ class ScheduleGate:
         self.pairing.add(added)
 
     def _limit(self) -> int:
-        """Return the number of receptions before the next saying."""
+        """Return the number of receptions before the next act."""
         following = self._following()
         return self._end if following is None else following.needs
 
-    def _following(self) -> Saying | None:
-        """Return the next saying; a failed one does not count, and a blocked one only until a later one is said."""
-        sayings = self.part.sayings
-        while self._boundary < len(sayings):
-            saying = sayings[self._boundary]
-            if saying.state is SayingState.CLAIMED:
-                return saying
-            left_out = saying.event.kind == "failed" or (saying.number < self._furthest and not saying.awaited)
-            if saying.state is SayingState.PENDING and not left_out:
-                return saying
+    def _following(self) -> Act | None:
+        """Return the next act; a failed one does not count, and a blocked one only until a later one is said."""
+        acts = self.part.acts
+        while self._boundary < len(acts):
+            act = acts[self._boundary]
+            if act.state is ActState.CLAIMED:
+                return act
+            left_out = act.number < self._furthest and not act.awaited
+            if act.state is ActState.PENDING and act.bounds and not left_out:
+                return act
             self._boundary += 1
         return None
 
@@ -509,8 +509,8 @@ class ScheduleGate:
 
     @property
     def _all_said(self) -> bool:
-        """True if no saying is left that others wait for."""
-        return self._next >= len(self.part.sayings) and not self._claimed
+        """True if no act is left that others wait for."""
+        return self._next >= len(self.part.acts) and not self._claimed
 
     @property
     def _end(self) -> int:
@@ -518,14 +518,14 @@ class ScheduleGate:
         return len(self.part.receptions) if self._policy.continues else self.part.end
 
     def _drain(self) -> None:
-        """Open after the last saying, when all has arrived that the recorded Messager had fetched after it.
+        """Open after the last act, when all has arrived that the recorded Messager had fetched after it.
 
         It may have spoken no more because of that: an agent that ticks until it is told to stop. One that ticks a
         number of times would hear more than it did if it got what the Messager had not fetched when it was closed: the
         gate stays shut then, and fetches find nothing, until the replay ends. If the recording does not tell what was
         fetched, everything received counts. A Messager that never spoke gets everything when it arrives.
         """
-        if not self.part.sayings or (self._hand(self._end) and self._end == len(self.part.receptions)):
+        if not self.part.acts or (self._hand(self._end) and self._end == len(self.part.receptions)):
             self._open()
         elif self._handed >= self._end and self.state in (GateState.FOLLOWING, GateState.UNBOUND):
             self._enter(GateState.ENDED)
@@ -557,29 +557,27 @@ class ScheduleGate:
 
     # Sayings
 
-    async def _claim(self, saying: Saying, record: MessageRecord) -> Saying | None:
-        """Return the recorded saying in whose place another message is said; None if that is unexpected."""
+    async def _claim(self, act: Act, record: MessageRecord) -> Act | None:
+        """Return the recorded act in whose place another message is said; None if that is unexpected."""
         if self.verdicts.is_replaced(record):
             return None
-        self._unclaimed.remove(saying)  # before the judge, which other calls do not wait for
+        self._unclaimed.remove(act)  # before the judge, which other calls do not wait for
         try:
-            same = await self.verdicts.accepts(saying, record.payload)
+            same = await self.verdicts.accepts(act, record.payload)
         except BaseException as error:
-            self._unclaimed.put_back(saying)
+            self._unclaimed.put_back(act)
             if isinstance(error, JudgeFailed):
                 self._replay.stop(error)  # also if the agent handles the error of its call
             raise
-        saying.verdict = Verdict.MATCHED if same else Verdict.DIFFERENT
+        act.verdict = Verdict.MATCHED if same else Verdict.DIFFERENT
         if self._holds and not same:
-            self.verdicts.said(saying, record)  # which stops the fork
+            self.verdicts.sent(act, record)  # which stops the fork
         self.check_stopped()
-        return saying
+        return act
 
     async def _until_open(self, record: MessageRecord) -> None:
         """Hold what was not recorded until the gate is open. It is a divergence if a recorded message is awaited."""
-        if not self.open and any(
-            one.awaited and one.state is SayingState.PENDING for one in self.part.sayings[self._next :]
-        ):
+        if not self.open and any(one.awaited and one.state is ActState.PENDING for one in self.part.acts[self._next :]):
             self._note_unexpected(record)
         while not self.open:
             self.check_stopped()
@@ -588,36 +586,36 @@ class ScheduleGate:
             await waiting
         self.check_stopped()
 
-    def _left(self, record: MessageRecord) -> Saying | None:
-        """Return the saying in whose place a message is said after the gate has opened: a late or a blocked one."""
+    def _left(self, record: MessageRecord) -> Act | None:
+        """Return the act in whose place a message is said after the gate has opened: a late or a blocked one."""
         channel = channels.encode(record.channel or "")
-        saying, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
-        if saying is None or not same or (saying.awaited and saying.state is not SayingState.MISSING):
+        act, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
+        if act is None or not same or (act.awaited and act.state is not ActState.MISSING):
             return None
-        self._unclaimed.remove(saying)
-        saying.verdict = Verdict.MATCHED
-        return saying
+        self._unclaimed.remove(act)
+        act.verdict = Verdict.MATCHED
+        return act
 
-    def _unclaim(self, saying: Saying) -> None:
-        """Expect a saying again, as its message was not sent."""
-        saying.said, saying.verdict = False, Verdict.MISSING
-        if saying.state is SayingState.CLAIMED:
-            saying.state, saying.verdict = SayingState.PENDING, None
-        self._unclaimed.put_back(saying)
+    def _unclaim(self, act: Act) -> None:
+        """Expect an act again, as its message was not sent."""
+        act.taken, act.verdict = False, Verdict.MISSING
+        if act.state is ActState.CLAIMED:
+            act.state, act.verdict = ActState.PENDING, None
+        self._unclaimed.put_back(act)
 
-    def _has_turn(self, saying: Saying) -> bool:
-        heard = self._handed >= saying.needs or self.state is GateState.UNBOUND
-        return self.open or (heard and saying.number <= self._next)
+    def _has_turn(self, act: Act) -> bool:
+        heard = self._handed >= act.needs or self.state is GateState.UNBOUND
+        return self.open or (heard and act.number <= self._next)
 
     def _note_unexpected(self, record: MessageRecord) -> None:
         if not (self.open and self._policy.continues):
             self.verdicts.unexpected(record)
 
     def _advance(self) -> None:
-        """Find the next saying, after one was settled; open after the last one."""
-        sayings = self.part.sayings
+        """Find the next act, after one was settled; open after the last one."""
+        acts = self.part.acts
         following = self._next
-        while following < len(sayings) and ((one := sayings[following]).settled or not one.awaited):
+        while following < len(acts) and ((one := acts[following]).settled or not one.awaited):
             following += 1
         self._next = following
         self.wake()
@@ -628,7 +626,7 @@ class ScheduleGate:
         self._replay.progress()
 
     def _wake_turns(self) -> None:
-        self._turns.wake(self._next, lambda number: self._has_turn(self.part.sayings[number]))
+        self._turns.wake(self._next, lambda number: self._has_turn(self.part.acts[number]))
 
 
 def _resolve(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:

@@ -250,7 +250,7 @@ def live_status(lockstep: Lockstep) -> dict[str, Any]:
     for part in parts[:PARTS]:
         report = known.get(part.key)
         counts = {name: 0 if report is None else getattr(report, name) for name in _COUNTS}
-        counts["expected"] = counts["expected"] or len(part.sayings)
+        counts["expected"] = counts["expected"] or len(part.sends)
         spoken = counts["matched"] + counts["different"] + counts["unexpected"] > 0
         there = part.key in lockstep.gates or part.key in presence.remote or spoken
         listed.append({"label": part.label, "there": there, **counts})
@@ -258,15 +258,15 @@ def live_status(lockstep: Lockstep) -> dict[str, Any]:
     absent = presence.awaited
     waits += [{"part": part.label, "for": "subscription"} for part in parts if part.key in absent]
     if (awaited := lockstep.awaited) is not None:
-        part, saying = awaited
+        part, act = awaited
         waits.append(
             {
                 "part": part.label,
                 "for": "message",
-                "number": saying.number + 1,
-                "of": len(part.sayings),
-                "channel": channels.decode(saying.channel),
-                "cursor": str(saying.event.cursor),
+                "number": act.index + 1,
+                "of": len(part.sends),
+                "channel": channels.decode(act.channel),
+                "cursor": str(act.event.cursor),
             }
         )
     return {"of": len(parts), "parts": listed, "waiting_for": waits[:PARTS]}

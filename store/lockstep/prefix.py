@@ -20,7 +20,7 @@ from .policy import LockstepStopped, Policy
 from .recording import key
 from .report import KINDS, Divergence, Player, as_text
 from .run import Lockstep
-from .schedule import Key, Part, SayingState
+from .schedule import ActState, Key, Part
 from .verdicts import HEARD_SHOWN
 
 MOST_SHOWN = 10_000
@@ -57,10 +57,10 @@ class StopNotice:
         kind, channel, agent, said = (told.get(name) for name in ("kind", "channel", "agent", "said"))
         index, of, path, heard = (told.get(name) for name in ("index", "of", "path", "heard"))
         part = next((one for one in parts if one.label == told.get("part")), None)
-        saying = None
-        if part is not None and isinstance(index, int) and of == len(part.sayings) and 0 <= index < of:
-            saying = part.sayings[index]
-        if part is None or (index is not None and saying is None) or kind not in KINDS:
+        act = None
+        if part is not None and isinstance(index, int) and of == len(part.sends) and 0 <= index < of:
+            act = part.sends[index]
+        if part is None or (index is not None and act is None) or kind not in KINDS:
             return cls(reason)
         return cls(
             reason,
@@ -69,9 +69,9 @@ class StopNotice:
                 part=part.label,
                 agent=agent if isinstance(agent, str | int | float) else None,
                 channel=str(channel)[:MOST_SHOWN],
-                index=None if saying is None else saying.number,
-                of=len(part.sayings),
-                expected=None if saying is None else saying.event,
+                index=None if act is None else act.index,
+                of=len(part.sends),
+                expected=None if act is None else act.event,
                 said=_bytes(said) if isinstance(said, str) else None,
                 path=path[:MOST_SHOWN] if isinstance(path, str) else None,
                 heard=[
@@ -167,7 +167,7 @@ class Prefix(Policy):
             if key(entry) not in cast.expected and not self._released_on(entry.channel or "")
         }
         for part in cast.parts:
-            part.sayings = [one for one in part.sayings if key(one.event) in played]
+            part.acts = [one for one in part.acts if key(one.event) in played]
             part.receptions = [one for one in part.receptions if one.origin in played and one.source not in dropped]
             part.marks = [one for one in part.marks if key(one) in played]
             part.number()
@@ -203,7 +203,7 @@ class Prefix(Policy):
         announcing.on_stopped = self._stopped_elsewhere
 
     def needs(self, part: Part) -> bool:
-        return bool(part.sayings or (part.receptions and not self.lockstep.gates))
+        return bool(part.acts or (part.receptions and not self.lockstep.gates))
 
     async def until_there(self, parts: list[Part]) -> None:
         """Wait until the Messagers of these parts, in other processes, have announced themselves.
@@ -233,7 +233,7 @@ class Prefix(Policy):
         lockstep = self.lockstep
         self._all_released = True
         await lockstep.presence.started(
-            one for one in lockstep.cast.parts if one.sayings and one.key not in lockstep.gates
+            one for one in lockstep.cast.parts if one.acts and one.key not in lockstep.gates
         )
         while not lockstep.failed and any(not gate.open or gate.marks_left for gate in lockstep.gates.values()):
             self._moved.clear()
@@ -253,10 +253,10 @@ class Prefix(Policy):
             return
         waits = next((what for gate in gates if (what := gate.waits_for) is not None), None)
         if lockstep.awaited is not None:
-            part, saying = lockstep.awaited
-            if waits is None or saying.state is SayingState.PENDING:
+            part, act = lockstep.awaited
+            if waits is None or act.state is ActState.PENDING:
                 lockstep.observed(part).report.timed_out = True
-                waits = f"{part.label} did not say message {saying.number + 1} of {len(part.sayings)}"
+                waits = f"{part.label} did not say message {act.index + 1} of {len(part.sends)}"
         if waits is None and not lockstep.releasing:
             return  # no recorded messages in this process: its agents may think as long as they like
         waits = waits or "a live Messager did not subscribe"
@@ -315,7 +315,7 @@ class Prefix(Policy):
         if not lockstep.releasing:
             waited |= self._programs
         elif (awaited := lockstep.awaited) is not None and not (
-            awaited[0].key in there or any(saying.settled for saying in awaited[0].sayings)
+            awaited[0].key in there or any(act.settled for act in awaited[0].acts)
         ):
-            waited |= {part.key for part in lockstep.cast.parts if any(one.awaited for one in part.sayings)}
+            waited |= {part.key for part in lockstep.cast.parts if any(one.awaited for one in part.acts)}
         return [part for part in lockstep.cast.parts if part.key in waited - there]

@@ -5,8 +5,8 @@ hold back what comes too early, so the order of release matters only to listener
 
 | wait for                          | who waits           | given up, after `patience` without progress              |
 |-----------------------------------|---------------------|----------------------------------------------------------|
-| receptions before the next saying | `gate.fetching`     | first: those whose sending was released are lost         |
-| the turn of a saying              | `gate.sending`      | second: if nobody fetches, it is said nevertheless       |
+| receptions before the next act | `gate.fetching`     | first: those whose sending was released are lost         |
+| the turn of an act              | `gate.sending`      | second: if nobody fetches, it is said nevertheless       |
 | a recipient that is not there yet | `releases`, senders | third: it is absent                                      |
 | the next live message             | `releases`          | last: it is missing, and so are later ones of its sender |
 """
@@ -38,7 +38,7 @@ from .policy import LockstepStopped, Policy
 from .presence import Presence
 from .recording import Recording, key
 from .report import CastReport, Divergence, Player
-from .schedule import Key, Part, Reception, Saying, SayingState
+from .schedule import Act, ActState, Key, Part, Reception
 from .verdicts import HEARD_SHOWN, Verdicts
 from .virtual_time import VirtualLoop
 from .wire import WireObserver
@@ -101,13 +101,13 @@ class Lockstep:
         self.match = match or Match()
         self._senders = DerivedIds(recording.sender_rules)
         self._parts = {part.key: part for part in self.cast.parts}
-        self._run: list[tuple[Part, Saying]] = []  # live messages that `releases` waits for, in order
+        self._run: list[tuple[Part, Act]] = []  # live messages that `releases` waits for, in order
         self._run_at = 0  # those before are settled
         self._waiting: asyncio.Future[None] | None = None  # of `releases`
         self._begun = False  # True once it is decided which parts are played in other processes
         self._released: set[Key] | None = None  # keys of the released messages, while `releases` runs
         self._silent: dict[tuple[str, str], tuple[int, int]] = {}
-        """Senders that were waited for in vain: how often in a row, and how much came before the last such saying."""
+        """Senders that were waited for in vain: how often in a row, and how much came before the last such act."""
         self._unannounced: set[str] = set()  # keys of parts whose programs have no Messager
         self._ended: set[str] = set()  # keys of parts whose agents have returned
         self._failure: Exception | None = None
@@ -150,9 +150,9 @@ class Lockstep:
         self.presence.forget(parts[1:])
         gate = ScheduleGate(endpoint, part, self._judged(part, gated=True), self, company, subscribe)
         self.gates[part.key] = gate
-        for place, (_, saying) in self.cast.expected.items():
-            if saying.payload is not None:  # said before this Messager had a gate
-                gate.pairing.expect(place, saying.payload)
+        for place, (_, act) in self.cast.expected.items():
+            if act.payload is not None:  # said before this Messager had a gate
+                gate.pairing.expect(place, act.payload)
         self.presence.attached(part, gate.subscriptions.hears)
         self.patience.start()
         return gate
@@ -242,7 +242,7 @@ class Lockstep:
         await self.presence.started([part for part in self.cast.parts if not part.exact and part.key in self.gates])
         expected = self.cast.expected
         batch: list[Event] = []
-        run: list[tuple[Part, Saying]] = []
+        run: list[tuple[Part, Act]] = []
         try:
             for entry in release_order(self.recording, self.cast):
                 place = key(entry)
@@ -319,9 +319,9 @@ class Lockstep:
                 report.matched = report.different = 0
                 report.missing += spoken
                 report.unexpected += spoken
-            for saying in part.sayings:
-                if saying.awaited and not saying.settled:
-                    self.miss(part, saying)
+            for act in part.acts:
+                if act.awaited and not act.settled:
+                    self.miss(part, act)
         if self.cast.without_sender:
             self.report.notes.append(
                 f"{self.cast.without_sender} messages have neither Messager nor sender: published from the recording"
@@ -335,24 +335,24 @@ class Lockstep:
             return Player.OBSERVED if spoken else Player.NOBODY
         return Player.ABSENT if self.policy.needs(part) else Player.NOBODY
 
-    async def _until_said(self, run: list[tuple[Part, Saying]]) -> None:
+    async def _until_said(self, run: list[tuple[Part, Act]]) -> None:
         """Wait until live messages are out, or given up."""
         self._run, self._run_at = run, 0
         while self._failure is None and (awaited := self.awaited) is not None:
-            part, saying = awaited
-            if (part.key in self._ended or self._is_silent(part, saying)) and saying.state is SayingState.PENDING:
-                self.miss(part, saying)
+            part, act = awaited
+            if (part.key in self._ended or self._is_silent(part, act)) and act.state is ActState.PENDING:
+                self.miss(part, act)
                 continue
             last = run[-1][1]
             if self._silent or self._ended or last.settled:
-                last = saying  # else the last one is enough: nobody is given up without a call of `_wake`
+                last = act  # else the last one is enough: nobody is given up without a call of `_wake`
             self._waiting = last.waiting = asyncio.get_running_loop().create_future()
             await self._waiting
             last.waiting = None
         self._run = []
 
     @property
-    def awaited(self) -> tuple[Part, Saying] | None:
+    def awaited(self) -> tuple[Part, Act] | None:
         """The first live message that `releases` waits for; None if there is none."""
         while self._run_at < len(self._run) and self._run[self._run_at][1].settled:
             self._run_at += 1
@@ -363,12 +363,12 @@ class Lockstep:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def _is_silent(self, part: Part, saying: Saying) -> bool:
+    def _is_silent(self, part: Part, act: Act) -> bool:
         """Return whether the sender was waited for in vain, as often as it may, or has heard nothing since."""
-        times, needs = self._silent.get((part.key, repr(saying.event.from_id)), (0, -1))
+        times, needs = self._silent.get((part.key, repr(act.event.from_id)), (0, -1))
         if (gate := self.gates.get(part.key)) is not None and gate.suspended:
             return any(silent == part.key for silent, _ in self._silent)
-        return times >= self.policy.chances or (times > 0 and saying.needs <= needs)
+        return times >= self.policy.chances or (times > 0 and act.needs <= needs)
 
     @property
     def running(self) -> list[ScheduleGate]:
@@ -398,11 +398,11 @@ class Lockstep:
             return self._since_last(*awaited)
         return max((self._since_last(gate.part, gate.next_saying) for gate in self.gates.values()), default=0.0)
 
-    def _since_last(self, part: Part, saying: Saying | None) -> float:
-        if saying is None:
+    def _since_last(self, part: Part, act: Act | None) -> float:
+        if act is None:
             return 0.0
-        before = part.sayings[saying.number - 1].event if saying.number else self._first_of(saying.event)
-        return max(saying.event.ts - before.ts, 0) / 1e9
+        before = part.acts[act.number - 1].event if act.number else self._first_of(act.event)
+        return max(act.event.ts - before.ts, 0) / 1e9
 
     def _first_of(self, event: Event) -> Event:
         """Return the first event of the same Messager, or of the same recorder if the Messager is unknown."""
@@ -410,12 +410,12 @@ class Lockstep:
             one for one in self.recording.events if (one.recorder, one.messager) == (event.recorder, event.messager)
         )
 
-    def pass_over(self, part: Part, saying: Saying) -> None:
+    def pass_over(self, part: Part, act: Act) -> None:
         """Give up a message that was awaited for too long: its sender is silent."""
-        sender = part.key, repr(saying.event.from_id)
-        self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, saying.needs
+        sender = part.key, repr(act.event.from_id)
+        self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, act.needs
         self.observed(part).report.timed_out = True
-        self.miss(part, saying)
+        self.miss(part, act)
         self._wake()
 
     def arrives(self, reception: Reception) -> bool:
@@ -425,9 +425,9 @@ class Lockstep:
         found = self.cast.expected.get(reception.source)
         if found is None:
             return self._released is not None and reception.source not in self._released
-        part, saying = found
+        part, act = found
         gate = self.gates.get(part.key)
-        return not saying.settled and (self._released is not None or (gate is not None and not gate.suspended))
+        return not act.settled and (self._released is not None or (gate is not None and not gate.suspended))
 
     def remote(self, reception: Reception) -> str | None:
         """Return the part of the sender of a reception if `releases` of this process do not wait for it."""
@@ -447,16 +447,16 @@ class Lockstep:
         found = self.cast.expected.get(reception.source)
         return found is not None and found[0].key not in self.gates
 
-    def miss(self, part: Part, saying: Saying) -> None:
+    def miss(self, part: Part, act: Act) -> None:
         """Give up a message of a live agent."""
         gate = self.gates.get(part.key)
         if gate is not None:
-            gate.miss(saying)
+            gate.miss(act)
         else:
-            saying.settle(SayingState.MISSING)
-            self.observed(part).missing(saying)
+            act.settle(ActState.MISSING)
+            self.observed(part).missing(act)
         for hearer in self.gates.values():
-            hearer.never_said(key(saying.event))
+            hearer.never_said(key(act.event))
 
     def check_failure(self) -> None:
         """Raise the error with which the replay stops, if it does."""
@@ -494,22 +494,22 @@ class Lockstep:
         """Return the sender that a payload names, by the rules of the recording; None if it names none."""
         return self._senders.from_message(payload, None, sender=True)[0]
 
-    def claimed(self, saying: Saying, payload: bytes) -> None:
+    def claimed(self, act: Act, payload: bytes) -> None:
         """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
-        saying.payload = payload
+        act.payload = payload
         for gate in self.gates.values():
-            gate.pairing.expect(key(saying.event), payload)
+            gate.pairing.expect(key(act.event), payload)
 
-    def spoke(self, part: Part, saying: Saying) -> None:
+    def spoke(self, part: Part, act: Act) -> None:
         """Note that a sender has said a message in the place of a recorded one."""
         if self._silent:
-            self._silent.pop((part.key, repr(saying.event.from_id)), None)
+            self._silent.pop((part.key, repr(act.event.from_id)), None)
 
     def _diverged_elsewhere(self, part: Part, divergence: Divergence) -> None:
         """Add to a divergence what was heard: a gate in another process hands over what was heard in the recording."""
         hears = self.presence.remote.get(part.key)
         if hears is not None and divergence.index is not None and not divergence.heard:
-            needs = part.sayings[divergence.index].needs
+            needs = part.acts[divergence.index].needs
             before = [one for one in part.receptions[:needs] if hears(one.channel)]
             divergence.heard = [(channels.decode(one.channel), one.payload) for one in before[-HEARD_SHOWN:]]
         self._diverged(divergence)

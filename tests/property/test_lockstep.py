@@ -59,7 +59,7 @@ CHANGED = PLAIN | st.one_of(
     st.tuples(st.just("say otherwise"), st.sampled_from(AGENTS)),
     st.tuples(st.just("say as another"), st.sampled_from(AGENTS)),
     st.tuples(st.just("say elsewhere"), st.none()),
-    st.tuples(st.just("give up saying"), st.sampled_from(AGENTS)),
+    st.tuples(st.just("give up"), st.sampled_from(AGENTS)),
     st.tuples(st.just("raise"), st.none()),
     st.tuples(st.just("return"), st.none()),
     st.tuples(st.just("hang"), st.none()),
@@ -135,7 +135,7 @@ class Program:
                 await say(argument, sender=5)
             case "say elsewhere":
                 await say("nobody")
-            case "give up saying":
+            case "give up":
                 try:
                     await asyncio.wait_for(say(argument), 0.5)
                 except TimeoutError:
@@ -253,7 +253,7 @@ async def played(
         messager.add_log_hook(Told())
         key, gate = list(lockstep.gates.items())[-1]  # the gate that was attached last
         said = instead[key] = {}
-        gate.verdicts.on_said = lambda saying, record: said.update({saying.number: record})
+        gate.verdicts.on_said = lambda act, record: said.update({act.number: record})
 
     error: StoreError | None = None
     try:
@@ -281,7 +281,7 @@ def check(outcome: Outcome) -> None:
         assert report.expected == report.matched + report.different + report.missing, report
         assert min(report.matched, report.different, report.missing, report.unexpected, report.lost) >= 0, report
         instead = outcome.instead[part.key]
-        assert {saying.number for saying in part.sayings if saying.said} == instead.keys()
+        assert {act.number for act in part.acts if act.taken} == instead.keys()
         assert len({id(record) for record in instead.values()}) == len(instead), "one message was matched twice"
         assert len(instead) == report.matched + report.different
     said = sum(len(records) for records in outcome.outcomes.values())
