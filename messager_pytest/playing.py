@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -82,14 +82,13 @@ class Played:
 class Heard:
     """Log hook that keeps what one live Messager sent, and the recorded event of each message that it received."""
 
-    def __init__(self, gate: ScheduleGate) -> None:
+    def __init__(self, gate: ScheduleGate, instead: dict[int, MessageRecord]) -> None:
         self.part = gate.part
         self._report = gate.report
         self._last: bytes | None = None  # payload of the last message that was received
         self.sent: list[MessageRecord] = []
-        self.instead: dict[int, MessageRecord] = {}
+        self.instead = instead
         """By number of a recorded message, the one that was said in its place."""
-        gate.verdicts.on_said = self._said
         self._origins: list[tuple[int, tuple[int, int]]] = []
         """Number of a reception, and (recorder, seq) of the recorded one."""
         self._unknown: list[MessageRecord] = []
@@ -108,9 +107,6 @@ class Heard:
                 self._unknown.append(record)
         elif record.kind in ("sent", "blocked"):
             self.sent.append(record)
-
-    def _said(self, saying: Expected, record: MessageRecord) -> None:
-        self.instead[saying.index] = record
 
     def state(self) -> AgentState:
         """Return what the agent has said and heard so far."""
@@ -172,12 +168,19 @@ async def play(
     recorders = {event.recorder for event in file.events}
     recording = Recording.of_events(exp_id, file.events, {recorder: str(recorder) for recorder in recorders})
     live = [one for agent in agents for one in (agent if isinstance(agent, tuple) else (agent,))]
-    lockstep = Lockstep(recording, kind, wire, ToTheEnd(origins=True), live=live, match=match, patience=patience)
+    instead: defaultdict[str, dict[int, MessageRecord]] = defaultdict(dict)  # by key of the part
+
+    def note_instead(part: Part, act: Expected, record: MessageRecord) -> None:
+        instead[part.key][act.index] = record
+
+    policy = ToTheEnd(origins=True)
+    lockstep = Lockstep(recording, kind, wire, policy, live=live, match=match, patience=patience, instead=note_instead)
     played = Played(lockstep.report)
     errors: list[BaseException] = []
 
     def connected(messager: Messager) -> None:
-        played.heard.append(Heard(list(lockstep.gates.values())[-1]))  # the gate that was attached last
+        gate = list(lockstep.gates.values())[-1]  # the one that was attached last
+        played.heard.append(Heard(gate, instead[gate.part.key]))
         messager.add_log_hook(played.heard[-1])
 
     def guarded(number: int, function: Agent) -> Agent:

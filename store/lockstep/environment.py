@@ -144,6 +144,7 @@ class Run:
             kind_of(broker.url),
             failed=lambda error: say(str(error)),
             note=say,
+            stopped=lockstep.policy.stopped_elsewhere,
         )
         if isinstance(lockstep.policy, Prefix):
             lockstep.policy.stop_together(self._announcing)

@@ -321,6 +321,7 @@ class Fork:
                     *(self._broker, self._into, lockstep.presence, kind_of(self._broker.url)),
                     failed=lockstep.stop,
                     note=lockstep.report.notes.append,
+                    stopped=self._prefix.stopped_elsewhere,
                 ) as announcing,
                 lockstep.observer(self._broker),
             ):

@@ -93,9 +93,9 @@ class ScheduleGate:
         self._boundary = 0  # acts before this one do not limit what is fetched
         self._next = 0  # number of the first act that is awaited and not settled
         self._handed = 0  # receptions before this one were delivered, or are lost
-        self.pairing = Pairing(replay.match, replay.sender_of, self._unheard, replay.may_differ, self._found)
+        asked = self._unheard, replay.may_differ, self._found
+        self.pairing = Pairing(replay.match, replay.sender_of, *asked, by_order=self._policy.by_order)
         """Arrivals and the receptions for which they stand."""
-        self.pairing.by_order = self._policy.by_order
         self._unclaimed = Unclaimed(part.sends)
         self._turns = Turns()
         self._fetches: list[asyncio.Future[None]] = []

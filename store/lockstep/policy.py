@@ -57,6 +57,9 @@ class Policy:
     def stopped(self, error: Exception) -> None:
         """Note that the replay stops, once."""
 
+    def stopped_elsewhere(self, notice: dict[str, Any]) -> None:
+        """Stop, because a live program of another process does."""
+
     def progress(self) -> None:
         """Note that something has happened that others may wait for."""
 

@@ -152,7 +152,7 @@ class Prefix(Policy):
         self._released_on = released_on
         self._others = others
         self._repeating = repeating
-        self._tell: Callable[[StopNotice], None] = lambda notice: None
+        self._announcing: Announcing | None = None
         self._moved = asyncio.Event()
         self._all_released = False
         self._programs: set[str] = set()  # keys of the parts that programs of other processes are to announce
@@ -198,9 +198,8 @@ class Prefix(Policy):
         return found is None or found[1].settled or not found[1].awaited
 
     def stop_together(self, announcing: Announcing) -> None:
-        """Stop with the live programs of other processes, and tell them why this one stops."""
-        self._tell = lambda notice: announcing.stopped(notice.to_dict())
-        announcing.on_stopped = self._stopped_elsewhere
+        """Tell the live programs of other processes why this one stops."""
+        self._announcing = announcing
 
     def needs(self, part: Part) -> bool:
         return bool(part.acts or (part.receptions and not self.lockstep.gates))
@@ -276,7 +275,9 @@ class Prefix(Policy):
             if part.key not in lockstep.gates:
                 there = part.key in lockstep.presence.remote
                 lockstep.observed(part).report.player = Player.ELSEWHERE if there else Player.NOBODY
-        self._tell(StopNotice(str(error), error.divergence if isinstance(error, PrefixDiverged) else None))
+        if self._announcing is not None:
+            divergence = error.divergence if isinstance(error, PrefixDiverged) else None
+            self._announcing.stop(StopNotice(str(error), divergence).to_dict())
         for gate in lockstep.gates.values():
             if not gate.open:
                 gate.stop(str(error))
@@ -295,7 +296,7 @@ class Prefix(Policy):
         if self._repeating is not None:
             self._repeating.released()
 
-    def _stopped_elsewhere(self, data: dict[str, Any]) -> None:
+    def stopped_elsewhere(self, data: dict[str, Any]) -> None:
         lockstep = self.lockstep
         notice = StopNotice.of_dict(data, lockstep.cast.parts)
         divergence = notice.divergence

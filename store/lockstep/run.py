@@ -24,6 +24,7 @@ from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
 from messager.endpoint import Endpoint
 from messager.hooks import LogHook
+from messager.record import MessageRecord
 
 from ..errors import StoreError
 from ..log.event import Event
@@ -68,7 +69,8 @@ class Lockstep:
     `live` are the agents that are live, by id, or "all". `match` decides whether a message is the expected one.
     `patience` is the time (s) without any progress after which `policy` gives up a wait; no time
     counts while `paused` returns True. `admit` is awaited before each message of a live agent of this process, with the
-    recorded one in whose place it is said, or None. Raises `CastError`.
+    recorded one in whose place it is said, or None. `instead` is called with each message that was said in the place of
+    a recorded one. Raises `CastError`.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Lockstep:
         patience: float = PATIENCE_S,
         paused: Callable[[], bool] = lambda: False,
         admit: Callable[[Event | None], Awaitable[None]] | None = None,
+        instead: Callable[[Part, Act, MessageRecord], None] | None = None,
         report: CastReport | None = None,
     ) -> None:
         if not patience > 0:
@@ -96,6 +99,7 @@ class Lockstep:
         self.gates: dict[str, ScheduleGate] = {}
         """Gates of the Messagers in this process, by key of the part."""
         self.admit = admit
+        self._instead = instead
         self.kind = kind
         self.wire = wire
         self.match = match or Match()
@@ -181,7 +185,8 @@ class Lockstep:
 
     def _judged(self, part: Part, *, gated: bool) -> Verdicts:
         diverged = self._diverged if gated else partial(self._diverged_elsewhere, part)
-        verdicts = self._verdicts[part.key] = Verdicts(part, self.match, diverged, gated=gated)
+        instead = None if self._instead is None else partial(self._instead, part)
+        verdicts = self._verdicts[part.key] = Verdicts(part, self.match, diverged, instead, gated=gated)
         self.report.parts.append(verdicts.report)
         return verdicts
 

@@ -23,14 +23,21 @@ HEARD_SHOWN = 3
 class Verdicts:
     """Verdicts on one part. `diverged` is called with each divergence.
 
-    Without `gated`, only what was on the wire is expected.
+    `instead` is called with each message that was said in the place of a recorded one, the last one that was. Without
+    `gated`, only what was on the wire is expected.
     """
 
-    def __init__(self, part: Part, match: Match, diverged: Callable[[Divergence], None], *, gated: bool = True) -> None:
+    def __init__(
+        self,
+        part: Part,
+        match: Match,
+        diverged: Callable[[Divergence], None],
+        instead: Callable[[Act, MessageRecord], None] | None = None,
+        *,
+        gated: bool = True,
+    ) -> None:
         expected = sum(1 for one in part.sends if one.awaited or (gated and one.bounds))
         agents = list(part.agents)
-        self.on_said: Callable[[Act, MessageRecord], None] = lambda act, record: None
-        """Called with each message that was said in the place of a recorded one, the last one that was."""
         self.judging = 0
         """Judgements that are under way."""
         self.report = PartReport(part.key, part.label, agents, part.exact, expected=expected)
@@ -39,6 +46,7 @@ class Verdicts:
         self._part = part
         self._match = match
         self._diverged = diverged
+        self._instead = instead
         self._heard: deque[tuple[bytes, bytes]] = deque(maxlen=HEARD_SHOWN)
         self._missing: dict[int, Divergence] = {}
         self._replaced: dict[tuple[str | None, str], tuple[Act, Divergence]] = {}
@@ -58,7 +66,8 @@ class Verdicts:
 
     def sent(self, act: Act, record: MessageRecord) -> None:
         """Count a message that was said in the place of a recorded one."""
-        self.on_said(act, record)
+        if self._instead is not None:
+            self._instead(act, record)
         if not act.bounds:
             self.report.expected += 1
         if (given_up := self._missing.pop(act.number, None)) is not None:
@@ -119,7 +128,8 @@ class Verdicts:
             return False
         act, divergence = self._replaced.pop((record.channel, repr(record.from_id)))
         act.verdict = Verdict.MATCHED
-        self.on_said(act, record)
+        if self._instead is not None:
+            self._instead(act, record)
         self.report.different -= 1
         self.report.matched += 1
         self.report.unexpected += 1

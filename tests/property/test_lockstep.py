@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -228,10 +229,12 @@ async def played(
 ) -> Outcome:
     """Run with live agents until the report is there."""
     broker = MemoryBroker()
+    instead: defaultdict[str, dict[int, MessageRecord]] = defaultdict(dict)
     lockstep = Lockstep(
         *(recording, kind_of(broker.url), channels.encode, ToTheEnd(on_timeout=on_timeout)),
         live=live,
         patience=PATIENCE_S,
+        instead=lambda part, act, record: instead[part.key].update({act.number: record}),
     )
     outcomes: dict[int, list[MessageRecord]] = {me: [] for me in live}
     numbers = iter(live)
@@ -247,13 +250,8 @@ async def played(
             if record.kind in ("sent", "blocked", "failed"):
                 self.mine.append(record)
 
-    instead: dict[str, dict[int, MessageRecord]] = {}
-
     def connected(messager: Messager) -> None:
         messager.add_log_hook(Told())
-        key, gate = list(lockstep.gates.items())[-1]  # the gate that was attached last
-        said = instead[key] = {}
-        gate.verdicts.on_said = lambda act, record: said.update({act.number: record})
 
     error: StoreError | None = None
     try:
