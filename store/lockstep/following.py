@@ -1,19 +1,21 @@
-"""The protocol of a replay that gates follow."""
+"""The protocol of a replay, as its gates, its releases and its observer know it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from messager.brokers.kind import BrokerKind
-from messager.hooks import LogHook
 
 from ..log.event import Event
+from ..matching.match import Match
+from .cast import Cast, Wire
+from .patience import Patience
+from .policy import Policy
+from .presence import Presence
+from .recording import Recording
 from .schedule import Act, Key, Part, Reception
-
-if TYPE_CHECKING:
-    from ..matching.match import Match
-    from .policy import Policy
+from .verdicts import Verdicts
 
 
 class Company(Protocol):
@@ -33,31 +35,39 @@ class Company(Protocol):
 
 
 class Following(Protocol):
-    """A replay that gates follow: a `Lockstep`."""
+    """A replay that live agents follow: a `Lockstep`."""
 
+    recording: Recording
+    cast: Cast
     kind: BrokerKind
+    wire: Wire
     match: Match
     policy: Policy
+    presence: Presence
+    patience: Patience
     admit: Callable[[Event | None], Awaitable[None]] | None
     """Awaited before each message, with the recorded one in whose place it is said: a pause of the replay."""
+    ended: set[str]
+    """Keys of the parts whose agents have returned."""
 
-    def check(self, hook: LogHook) -> None:
-        """Refuse a log hook that records into the recording."""
+    @property
+    def failed(self) -> bool:
+        """True once the replay stops."""
 
-    def weak_receptions(self, copies: Callable[[bytes], int]) -> list[Reception]:
-        """Return the receptions of a part whose schedule is not exact, by the copies that it gets of a message."""
+    def is_suspended(self, part: Part) -> bool:
+        """Return whether the Messager of a part, in this process, is closed before its last message."""
 
-    def subscribed(self, part: Part) -> None:
-        """Note that the Messager of a part has subscribed, or is subscribed no more."""
+    def observed(self, part: Part) -> Verdicts:
+        """Return the verdicts on a part that is played by a program without a gate in this process."""
 
-    def begun(self, part: Part) -> None:
-        """Note that the Messager of a part has spoken."""
-
-    def ready(self, message: Key) -> Awaitable[None] | None:
-        """Return a wait until those are subscribed who received a message in the recording; None if they are."""
+    def unobserved(self, seconds: float) -> None:
+        """Note a time in which programs of other processes were not observed."""
 
     def sender_of(self, payload: bytes) -> Any:
         """Return the sender that a payload names, by the rules of the recording; None if it names none."""
+
+    def origin(self, place: Key) -> tuple[str, int] | None:
+        """Return what is recorded as the origin of a repeated event."""
 
     def claimed(self, act: Act, payload: bytes) -> None:
         """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
@@ -65,8 +75,8 @@ class Following(Protocol):
     def spoke(self, part: Part, act: Act) -> None:
         """Note that a sender has said a message in the place of a recorded one."""
 
-    def progress(self) -> None:
-        """Note that something has happened that others may wait for."""
+    def miss(self, part: Part, act: Act) -> None:
+        """Give up a message of a live agent."""
 
     def may_differ(self, reception: Reception) -> bool:
         """Return whether another message than the recorded one may stand for a reception."""
@@ -77,8 +87,14 @@ class Following(Protocol):
         After a time-out, its later messages are not waited for until it speaks again.
         """
 
-    def origin(self, place: Key) -> tuple[str, int] | None:
-        """Return what is recorded as the origin of a repeated event."""
+    def progress(self) -> None:
+        """Note that something has happened that others may wait for."""
 
     def stop(self, error: Exception) -> None:
         """End the replay with this error."""
+
+    def check_failure(self) -> None:
+        """Raise the error with which the replay stops, if it does."""
+
+    def finish(self) -> None:
+        """End all schedules: what was not said is missing, and the gates are open."""

@@ -257,7 +257,7 @@ def live_status(lockstep: Lockstep) -> dict[str, Any]:
     waits: list[dict[str, Any]] = []
     absent = presence.awaited
     waits += [{"part": part.label, "for": "subscription"} for part in parts if part.key in absent]
-    if (awaited := lockstep.awaited) is not None:
+    if (awaited := lockstep.release.awaited) is not None:
         part, act = awaited
         waits.append(
             {

@@ -251,8 +251,8 @@ class Prefix(Policy):
             self._moved.set()
             return
         waits = next((what for gate in gates if (what := gate.waits_for) is not None), None)
-        if lockstep.awaited is not None:
-            part, act = lockstep.awaited
+        if lockstep.release.awaited is not None:
+            part, act = lockstep.release.awaited
             if waits is None or act.state is ActState.PENDING:
                 lockstep.observed(part).report.timed_out = True
                 waits = f"{part.label} did not say message {act.index + 1} of {len(part.sends)}"
@@ -315,7 +315,7 @@ class Prefix(Policy):
         waited, there = lockstep.presence.awaited, lockstep.gates.keys() | lockstep.presence.remote.keys()
         if not lockstep.releasing:
             waited |= self._programs
-        elif (awaited := lockstep.awaited) is not None and not (
+        elif (awaited := lockstep.release.awaited) is not None and not (
             awaited[0].key in there or any(act.settled for act in awaited[0].acts)
         ):
             waited |= {part.key for part in lockstep.cast.parts if any(one.awaited for one in part.acts)}

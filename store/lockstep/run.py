@@ -23,7 +23,6 @@ from messager import channels
 from messager.brokers import Broker
 from messager.brokers.kind import BrokerKind
 from messager.endpoint import Endpoint
-from messager.hooks import LogHook
 from messager.record import MessageRecord
 
 from ..errors import StoreError
@@ -31,13 +30,14 @@ from ..log.event import Event
 from ..matching.match import Match
 from ..recording.derived_ids import DerivedIds
 from ..text import plural
-from .cast import Cast, Live, Wire, make_cast, release_order, weak_receptions
+from .cast import Cast, Live, Wire, make_cast
 from .following import Company
 from .gate import ScheduleGate
 from .patience import Patience
 from .policy import LockstepStopped, Policy
 from .presence import Presence
 from .recording import Recording, key
+from .releases import Releases
 from .report import CastReport, Divergence, Player
 from .schedule import Act, ActState, Key, Part, Reception
 from .verdicts import HEARD_SHOWN, Verdicts
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from ..replay.pipeline import Due
 
 PATIENCE_S = 30.0
-TOGETHER = 500
-"""Maximum number of recorded messages that are released together."""
 
 
 class LiveAgentFailed(StoreError):
@@ -105,15 +103,11 @@ class Lockstep:
         self.match = match or Match()
         self._senders = DerivedIds(recording.sender_rules)
         self._parts = {part.key: part for part in self.cast.parts}
-        self._run: list[tuple[Part, Act]] = []  # live messages that `releases` waits for, in order
-        self._run_at = 0  # those before are settled
-        self._waiting: asyncio.Future[None] | None = None  # of `releases`
+        self.release = Releases(self)
         self._begun = False  # True once it is decided which parts are played in other processes
-        self._released: set[Key] | None = None  # keys of the released messages, while `releases` runs
-        self._silent: dict[tuple[str, str], tuple[int, int]] = {}
-        """Senders that were waited for in vain: how often in a row, and how much came before the last such act."""
         self._unannounced: set[str] = set()  # keys of parts whose programs have no Messager
-        self._ended: set[str] = set()  # keys of parts whose agents have returned
+        self.ended: set[str] = set()
+        """Keys of the parts whose agents have returned."""
         self._failure: Exception | None = None
         self._verdicts: dict[str, Verdicts] = {}  # by key of the part
         self._observer: WireObserver | None = None
@@ -156,8 +150,8 @@ class Lockstep:
         self.gates[part.key] = gate
         for place, (_, act) in self.cast.expected.items():
             if act.payload is not None:  # said before this Messager had a gate
-                gate.pairing.expect(place, act.payload)
-        self.presence.attached(part, gate.subscriptions.hears)
+                gate.hearing.expect(place, act.payload)
+        self.presence.attached(part, gate.hearing.subscriptions.hears)
         self.patience.start()
         return gate
 
@@ -190,13 +184,13 @@ class Lockstep:
         self.report.parts.append(verdicts.report)
         return verdicts
 
-    def ended(self, part: Part) -> None:
+    def returned(self, part: Part) -> None:
         """Note that the agents of a part say nothing more."""
-        self._ended.add(part.key)
+        self.ended.add(part.key)
         self.presence.left(part)
-        if (awaited := self.awaited) is not None and awaited[0] is part:
+        if (awaited := self.release.awaited) is not None and awaited[0] is part:
             self.miss(*awaited)
-        self._wake()
+        self.release.wake()
 
     def unannounced(self, parts: Iterable[Part]) -> None:
         """Note that these parts are played by programs that cannot announce themselves: what is said, they say."""
@@ -209,17 +203,21 @@ class Lockstep:
             return
         self.report.crashed[part.label] = f"{type(error).__name__}: {error}"
         self.stop(LiveAgentFailed(error))
-        self.ended(part)
+        self.returned(part)
 
     def stop(self, error: Exception) -> None:
         """End `releases` with this error."""
         first, self._failure = self._failure is None, self._failure or error
-        self._wake()
+        self.release.wake()
         self.presence.close()
         if first:
             self.policy.stopped(error)
 
     # Recorded messages
+
+    def releases(self) -> AsyncGenerator[list[Event], None]:
+        """Yield the recorded messages when they are to be published (see `Releases.messages`)."""
+        return self.release.messages()
 
     async def batches(self) -> AsyncGenerator[Due, None]:
         """Yield the recorded messages for a `Pipeline`, as `releases` does."""
@@ -236,55 +234,6 @@ class Lockstep:
     def published(self, batch: list[Event], dues: list[int] | None) -> None:
         """Note messages that were published, or refused by the broker."""
         self.policy.released()
-
-    async def releases(self) -> AsyncGenerator[list[Event], None]:
-        """Yield the recorded messages when they are to be published, and wait for the live ones between them.
-
-        Raises `LiveAgentFailed`, and `LockstepStopped` if a wait was given up and `on_timeout` is "stop".
-        """
-        self._released = set()
-        self.patience.start()
-        await self.presence.started([part for part in self.cast.parts if not part.exact and part.key in self.gates])
-        expected = self.cast.expected
-        batch: list[Event] = []
-        run: list[tuple[Part, Act]] = []
-        try:
-            for entry in release_order(self.recording, self.cast):
-                place = key(entry)
-                found = expected.get(place)
-                if found is not None:
-                    if batch:
-                        yield batch
-                        self.progress()
-                        batch = []
-                    if not found[1].settled:
-                        run.append(found)
-                    continue
-                if run:
-                    await self._until_said(run)
-                    run = []
-                    self.check_failure()
-                if self.presence.lacks_recipient(place):
-                    if batch:
-                        yield batch
-                        batch = []
-                    if (wait := self.presence.wait_for(place)) is not None:
-                        await wait
-                self._released.add(place)
-                batch.append(entry)
-                if len(batch) == TOGETHER:
-                    yield batch
-                    self.progress()
-                    batch = []
-                    self.check_failure()
-            if batch:
-                yield batch
-            await self._until_said(run)
-            self.check_failure()
-            await self.policy.tail()
-            self.check_failure()
-        finally:
-            self.finish()
 
     def leave(self) -> None:
         """Note that all Messagers of this process are closed: nothing waits here any more."""
@@ -306,7 +255,6 @@ class Lockstep:
         if self.failed and self.policy.holds:
             return
         self.presence.close()
-        self._run = []
         for part in self.cast.parts:
             gate = self.gates.get(part.key)
             if gate is not None:
@@ -340,45 +288,15 @@ class Lockstep:
             return Player.OBSERVED if spoken else Player.NOBODY
         return Player.ABSENT if self.policy.needs(part) else Player.NOBODY
 
-    async def _until_said(self, run: list[tuple[Part, Act]]) -> None:
-        """Wait until live messages are out, or given up."""
-        self._run, self._run_at = run, 0
-        while self._failure is None and (awaited := self.awaited) is not None:
-            part, act = awaited
-            if (part.key in self._ended or self._is_silent(part, act)) and act.state is ActState.PENDING:
-                self.miss(part, act)
-                continue
-            last = run[-1][1]
-            if self._silent or self._ended or last.settled:
-                last = act  # else the last one is enough: nobody is given up without a call of `_wake`
-            self._waiting = last.waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-            last.waiting = None
-        self._run = []
-
-    @property
-    def awaited(self) -> tuple[Part, Act] | None:
-        """The first live message that `releases` waits for; None if there is none."""
-        while self._run_at < len(self._run) and self._run[self._run_at][1].settled:
-            self._run_at += 1
-        return self._run[self._run_at] if self._run_at < len(self._run) else None
-
-    def _wake(self) -> None:
-        """Let `releases` look again for what it has to wait for."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def _is_silent(self, part: Part, act: Act) -> bool:
-        """Return whether the sender was waited for in vain, as often as it may, or has heard nothing since."""
-        times, needs = self._silent.get((part.key, repr(act.event.from_id)), (0, -1))
-        if (gate := self.gates.get(part.key)) is not None and gate.suspended:
-            return any(silent == part.key for silent, _ in self._silent)
-        return times >= self.policy.chances or (times > 0 and act.needs <= needs)
+    def is_suspended(self, part: Part) -> bool:
+        """Return whether the Messager of a part, in this process, is closed before its last message."""
+        gate = self.gates.get(part.key)
+        return gate is not None and gate.suspended
 
     @property
     def running(self) -> list[ScheduleGate]:
         """Gates of the Messagers of this process whose agents have not returned."""
-        return [gate for key, gate in self.gates.items() if key not in self._ended]
+        return [gate for key, gate in self.gates.items() if key not in self.ended]
 
     @property
     def failed(self) -> bool:
@@ -388,7 +306,7 @@ class Lockstep:
     @property
     def releasing(self) -> bool:
         """True while recorded messages are released in this process."""
-        return self._released is not None
+        return self.release.released is not None
 
     # Waits that are given up
 
@@ -399,9 +317,9 @@ class Lockstep:
         """
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             return 0.0
-        if (awaited := self.awaited) is not None:
+        if (awaited := self.release.awaited) is not None:
             return self._since_last(*awaited)
-        return max((self._since_last(gate.part, gate.next_saying) for gate in self.gates.values()), default=0.0)
+        return max((self._since_last(gate.part, gate.place.awaited) for gate in self.gates.values()), default=0.0)
 
     def _since_last(self, part: Part, act: Act | None) -> float:
         if act is None:
@@ -415,28 +333,20 @@ class Lockstep:
             one for one in self.recording.events if (one.recorder, one.messager) == (event.recorder, event.messager)
         )
 
-    def pass_over(self, part: Part, act: Act) -> None:
-        """Give up a message that was awaited for too long: its sender is silent."""
-        sender = part.key, repr(act.event.from_id)
-        self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, act.needs
-        self.observed(part).report.timed_out = True
-        self.miss(part, act)
-        self._wake()
-
     def arrives(self, reception: Reception) -> bool:
         """Return whether a message that a gate waits for may still be sent."""
         if reception.source is None:
             return False
         found = self.cast.expected.get(reception.source)
         if found is None:
-            return self._released is not None and reception.source not in self._released
+            return self.releasing and reception.source not in (self.release.released or ())
         part, act = found
         gate = self.gates.get(part.key)
-        return not act.settled and (self._released is not None or (gate is not None and not gate.suspended))
+        return not act.settled and (self.releasing or (gate is not None and not gate.suspended))
 
     def remote(self, reception: Reception) -> str | None:
         """Return the part of the sender of a reception if `releases` of this process do not wait for it."""
-        if self._released is not None or self.policy.continues or reception.source is None:
+        if self.releasing or self.policy.continues or reception.source is None:
             return None
         found = self.cast.expected.get(reception.source)
         return "" if found is None else found[0].key
@@ -470,26 +380,6 @@ class Lockstep:
 
     # What gates ask and report
 
-    def check(self, hook: LogHook) -> None:
-        """Refuse a log hook that records into the recording."""
-        self.recording.check(hook)
-
-    def weak_receptions(self, copies: Callable[[bytes], int]) -> list[Reception]:
-        """Return the receptions of a part whose schedule is not exact, by the copies that it gets of a message."""
-        return weak_receptions(self.recording, self.wire, copies)
-
-    def ready(self, message: Key) -> Awaitable[None] | None:
-        """Return a wait until those are subscribed who received a message in the recording; None if they are."""
-        return self.presence.wait_for(message)
-
-    def subscribed(self, part: Part) -> None:
-        """Note that the Messager of a part has subscribed, or is subscribed no more."""
-        self.presence.subscribed(part)
-
-    def begun(self, part: Part) -> None:
-        """Note that the Messager of a part has spoken."""
-        self.presence.begun(part)
-
     def progress(self) -> None:
         self.patience.progress()
         if self.policy.holds:  # of the others, nobody asks
@@ -503,12 +393,7 @@ class Lockstep:
         """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
         act.payload = payload
         for gate in self.gates.values():
-            gate.pairing.expect(key(act.event), payload)
-
-    def spoke(self, part: Part, act: Act) -> None:
-        """Note that a sender has said a message in the place of a recorded one."""
-        if self._silent:
-            self._silent.pop((part.key, repr(act.event.from_id)), None)
+            gate.hearing.expect(key(act.event), payload)
 
     def _diverged_elsewhere(self, part: Part, divergence: Divergence) -> None:
         """Add to a divergence what was heard: a gate in another process hands over what was heard in the recording."""
@@ -522,6 +407,10 @@ class Lockstep:
     def _diverged(self, divergence: Any) -> None:
         self.report.add(divergence)
         self.policy.diverged(divergence)
+
+    def spoke(self, part: Part, act: Act) -> None:
+        """Note that a sender has said a message in the place of a recorded one."""
+        self.release.spoke(part, act)
 
     def origin(self, place: Key) -> tuple[str, int] | None:
         if not self.policy.origins:

@@ -106,15 +106,15 @@ class ToTheEnd(Policy):
                 for gate in gates:
                     gate.report.timed_out = True
             return self._given_up(f"{absent} did not subscribe")
-        if (awaited := lockstep.awaited) is not None:
-            lockstep.pass_over(*awaited)
+        if (awaited := lockstep.release.awaited) is not None:
+            lockstep.release.pass_over(*awaited)
             return self._given_up(f"{awaited[0].label} did not say message {awaited[1].index + 1}")
         if not lockstep.releasing:  # no recorded messages in this process: each gate is on its own
             for gate in [gate for gate in gates if not gate.waits]:
-                if (unsaid := gate.next_saying) is not None:
+                if (unsaid := gate.place.awaited) is not None:
                     gate.report.timed_out = True
                     for hearer in gates:
-                        hearer.silence(gate.part.key)
+                        hearer.hearing.silence(gate.part.key)
                     lockstep.miss(gate.part, unsaid)
         return None
 

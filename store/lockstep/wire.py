@@ -5,44 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from messager import channels
 from messager.brokers import Broker, PubSub
 from messager.record import MessageRecord
 
 from ..errors import ReplayFailed
-from .patience import Patience
+from .claims import Unclaimed
+from .following import Following
 from .schedule import Act, ActState, Part, Verdict
-from .verdicts import Unclaimed, Verdicts
 
 if TYPE_CHECKING:
     from ..matching.match import Match
-    from .policy import Policy
 
 POLL_S = 0.5
-
-
-class Observing(Protocol):
-    """A replay that hears of live programs from an observer: a `Lockstep`."""
-
-    patience: Patience
-    policy: Policy
-
-    def observed(self, part: Part) -> Verdicts:
-        """Return the verdicts on a part that is observed."""
-
-    def sender_of(self, payload: bytes) -> Any:
-        """Return the sender that a payload names; None if it names none."""
-
-    def spoke(self, part: Part, act: Act) -> None:
-        """Note that a sender has spoken."""
-
-    def unobserved(self, seconds: float) -> None:
-        """Note a time in which nothing was observed."""
-
-    def stop(self, error: Exception) -> None:
-        """End the replay with this error."""
 
 
 class WireObserver:
@@ -53,7 +30,7 @@ class WireObserver:
     out. An async context manager.
     """
 
-    def __init__(self, lockstep: Observing, broker: Broker, parts: Iterable[Part], match: Match) -> None:
+    def __init__(self, lockstep: Following, broker: Broker, parts: Iterable[Part], match: Match) -> None:
         self._lockstep = lockstep
         self._broker = broker
         self._match = match

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from messager_store.lockstep.claims import LOOKAHEAD, Unclaimed
 from messager_store.lockstep.schedule import Act, ActKind
-from messager_store.lockstep.verdicts import LOOKAHEAD, Unclaimed
 from messager_store.log.event import Event
 from messager_store.matching.match import Match
 
