@@ -45,6 +45,13 @@ def test_an_act_has_no_turn_before_what_was_heard_is_handed_over_unless_no_fetch
     assert at.has_turn(at.part.acts[0])
 
 
+def test_an_act_has_no_turn_before_an_earlier_one_is_settled() -> None:
+    at = place(("asked", 0), ("answered", 0))
+    assert not at.has_turn(at.part.acts[1], unbound=True)
+    settle(at, 0)
+    assert at.has_turn(at.part.acts[1])
+
+
 def test_what_failed_bounds_nothing_and_what_was_blocked_only_until_a_later_act() -> None:
     at = place(("failed", 0), ("blocked", 1), ("sent", 2))
     assert at.limit() == 1 and at.awaited is at.part.acts[2]
