@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from messager.clock import Clock
 
 from ..log.event import Cursor, Event, NewEvent, repeated
-from .recording import Recording, is_own_mark, key
-from .schedule import Key
+from .recording import Recording, is_own_mark
+from .schedule import Key, key
 
 HandOver = Callable[[Callable[[], None]], None]
 """Calls a function now, or in the thread of the recorder, in the order of the calls."""

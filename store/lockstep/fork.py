@@ -48,10 +48,9 @@ from .play import Agents, LiveAgents
 from .policy import LockstepStopped
 from .prefix import Prefix, ProgramsMissing
 from .recorder_thread import RealThread, RecorderThread
-from .recording import key
 from .report import ForkReport
 from .run import PATIENCE_S, Lockstep
-from .schedule import Key
+from .schedule import Key, key
 from .virtual_time import VirtualLoop
 from .watchdog import Watchdog
 

@@ -23,10 +23,9 @@ from .announcing import Announcing
 from .cast import Live, make_cast
 from .cut import load_recording
 from .play import Agents, LiveAgents
-from .recording import key
 from .report import CastReport
 from .run import PATIENCE_S, Lockstep
-from .schedule import Part
+from .schedule import Part, key
 from .to_the_end import OnTimeout, ToTheEnd
 from .virtual_time import VirtualLoop, run_in_thread
 from .watchdog import Watchdog

@@ -91,9 +91,8 @@ class Pairing:
         early = sorted(one for on in self._channels.values() for arrivals in on.surplus.values() for one in arrivals)
         self._drop_surplus()
         for reception in receptions:
-            if reception.source is not None:
-                self._by_source.setdefault(reception.source, []).append(reception)
-                reception.payload = self._expected.get(reception.source, reception.payload)
+            self._by_source.setdefault(reception.source, []).append(reception)
+            reception.payload = self._expected.get(reception.source, reception.payload)
             self._by_payload.setdefault((reception.channel, reception.payload), deque()).append(reception)
             on = self._on(reception.channel)
             on.receptions.append(reception)

@@ -17,10 +17,9 @@ from ..log.event import Event
 from ..text import safe
 from .announcing import Announcing
 from .policy import LockstepStopped, Policy
-from .recording import key
 from .report import KINDS, Divergence, Player, as_text
 from .run import Lockstep
-from .schedule import ActState, Key, Part
+from .schedule import ActState, Key, Part, key
 from .verdicts import HEARD_SHOWN
 
 MOST_SHOWN = 10_000

@@ -32,8 +32,7 @@ class Presence:
         for part in parts:
             self._keys.add(part.key)
             for reception in part.receptions:
-                if reception.source is not None:
-                    self._recipients.setdefault(reception.source, []).append((part.key, reception.channel))
+                self._recipients.setdefault(reception.source, []).append((part.key, reception.channel))
 
     def attached(self, part: Part, hears: Hears) -> None:
         """Note that a Messager of this process plays a part."""

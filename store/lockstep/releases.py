@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ..log.event import Event
 from .cast import release_order
 from .following import Following
-from .recording import key
-from .schedule import Act, ActState, Key, Part
+from .schedule import Act, ActState, Key, Part, key
 
 if TYPE_CHECKING:
     pass

@@ -36,10 +36,10 @@ from .gate import ScheduleGate
 from .patience import Patience
 from .policy import LockstepStopped, Policy
 from .presence import Presence
-from .recording import Recording, key
+from .recording import Recording
 from .releases import Releases
 from .report import CastReport, Divergence, Player
-from .schedule import Act, ActState, Key, Part, Reception
+from .schedule import Act, ActState, Key, Part, Reception, key
 from .verdicts import HEARD_SHOWN, Verdicts
 from .virtual_time import VirtualLoop
 from .wire import WireObserver
@@ -335,8 +335,6 @@ class Lockstep:
 
     def arrives(self, reception: Reception) -> bool:
         """Return whether a message that a gate waits for may still be sent."""
-        if reception.source is None:
-            return False
         found = self.cast.expected.get(reception.source)
         if found is None:
             return self.releasing and reception.source not in (self.release.released or ())
@@ -346,7 +344,7 @@ class Lockstep:
 
     def remote(self, reception: Reception) -> str | None:
         """Return the part of the sender of a reception if `releases` of this process do not wait for it."""
-        if self.releasing or self.policy.continues or reception.source is None:
+        if self.releasing or self.policy.continues:
             return None
         found = self.cast.expected.get(reception.source)
         return "" if found is None else found[0].key
@@ -357,8 +355,6 @@ class Lockstep:
         Recorded messages are published byte for byte, and those of live agents of this process are announced to its
         gates (`claimed`).
         """
-        if reception.source is None:
-            return True
         found = self.cast.expected.get(reception.source)
         return found is not None and found[0].key not in self.gates
 

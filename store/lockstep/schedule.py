@@ -25,6 +25,11 @@ Key = tuple[int, int]
 """(recorder, seq) of an event."""
 
 
+def key(entry: Event) -> Key:
+    """Return (recorder, seq) of an event."""
+    return entry.recorder, entry.seq
+
+
 class ActKind(Enum):
     """Kind of an act of an agent.
 
@@ -121,8 +126,8 @@ class Reception:
     channel: bytes
     payload: bytes
     origin: Key
-    source: Key | None = None
-    """The sending that it belongs to; None if that was not recorded."""
+    source: Key
+    """The message that it belongs to: a sending, or if none was recorded, the first reception of it."""
     speaker: Any = None
     """Who sent it, as far as the recording tells: an agent, else a Messager."""
     sender: Any = None

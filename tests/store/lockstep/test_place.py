@@ -14,7 +14,9 @@ pytestmark = pytest.mark.sqlite
 def place(*acts: tuple[str, int], receptions: int = 3) -> Place:
     """Return the place before these acts, each the kind of its event and the number of receptions before it."""
     part = Part("m", [1], True, [])
-    part.receptions = [Reception(number + 1, b"c", b"", (1, number + 1)) for number in range(receptions)]
+    part.receptions = [
+        Reception(number + 1, b"c", b"", (1, number + 1), (2, number + 1)) for number in range(receptions)
+    ]
     for number, (kind, heard) in enumerate(acts):
         part.acts.append(Act(ActKind.SEND, Event(number, 1, number + 1, kind, None, b""), b"c", 1, heard))
     part.number()
