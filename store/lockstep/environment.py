@@ -146,8 +146,7 @@ class Run:
             note=say,
             stopped=lockstep.policy.stopped_elsewhere,
         )
-        if isinstance(lockstep.policy, Prefix):
-            lockstep.policy.stop_together(self._announcing)
+        lockstep.policy.stop_together(self._announcing)
         if settings.live == "all" and not lockstep.policy.holds:
             self._say_recorded()
 

@@ -16,7 +16,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 from messager import channels
 from messager.endpoint import Endpoint
@@ -27,12 +27,12 @@ from messager.record import MessageRecord
 from ..errors import JudgeFailed
 from .announcing import is_announcement
 from .claims import Claims
-from .following import Company, Following
 from .hearing import Hearing
 from .patience import Turns
 from .place import Place
 from .policy import LockstepStopped
 from .schedule import Act, ActState, Key, Part, Reception, Verdict
+from .shared import Shared
 from .verdicts import Verdicts
 
 
@@ -59,6 +59,22 @@ class GateState(Enum):
     STOPPED = "nothing is sent or delivered any more"
 
 
+class Company(Protocol):
+    """What hears of the gates of a process whose Messagers found their parts by themselves: a `Run`."""
+
+    async def announce(self, key: str, patterns: Sequence[str]) -> None:
+        """Tell the other live programs to what the Messager of a part is subscribed."""
+
+    def closing(self, key: str) -> None:
+        """Note that the Messager of a part is about to be closed."""
+
+    async def left(self, key: str) -> None:
+        """Note that the Messager of a part is closed."""
+
+    def returned(self, key: str) -> None:
+        """Note that the Messager of a part is opened; before it was ever closed, nothing happens."""
+
+
 class ScheduleGate:
     """Gate of one live Messager (see `messager.gate.Gate`)."""
 
@@ -67,7 +83,7 @@ class ScheduleGate:
         endpoint: Endpoint,
         part: Part,
         verdicts: Verdicts,
-        lockstep: Following,
+        lockstep: Shared,
         company: Company | None = None,
         subscribe: Callable[[Part], Awaitable[None]] | None = None,
     ) -> None:
@@ -292,6 +308,10 @@ class ScheduleGate:
     def waits(self) -> bool:
         """True if the agent waits for others, in a fetch or for its turn."""
         return bool(self._fetches or self._turns.waiting)
+
+    def expect(self, source: Key, payload: bytes) -> None:
+        """Expect a recorded message with this payload: a live agent of this process is about to say it."""
+        self.hearing.expect(source, payload)
 
     def never_said(self, source: Key) -> None:
         """Do not wait for a message that its sender did not say."""

@@ -13,11 +13,11 @@ from typing import Any
 from messager.endpoint import Endpoint
 
 from .cast import weak_receptions
-from .following import Following
 from .pairing import Pairing
 from .place import Place
 from .presence import Subscriptions
 from .schedule import Key, Reception
+from .shared import Shared
 from .verdicts import Verdicts
 
 _MESSAGE = attrgetter("message")
@@ -26,7 +26,7 @@ _MESSAGE = attrgetter("message")
 class Hearing:
     """Receptions of one live Messager. `place` says which of them come before its next act."""
 
-    def __init__(self, place: Place, endpoint: Endpoint, verdicts: Verdicts, lockstep: Following) -> None:
+    def __init__(self, place: Place, endpoint: Endpoint, verdicts: Verdicts, lockstep: Shared) -> None:
         self.subscriptions = Subscriptions(lockstep.kind, place.part.covered)
         """Subscriptions of the live Messager."""
         self.unfetched = True

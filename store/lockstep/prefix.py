@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from ..log.event import Event
 from ..text import safe
 from .announcing import Announcing
 from .policy import LockstepStopped, Policy
@@ -113,26 +112,14 @@ class ProgramsMissing(LockstepStopped):
         self.parts, self.patience, self.parent = parts, patience, parent
 
 
-class Repeating(Protocol):
-    """Who follows how a prefix is repeated: a `Fork`."""
-
-    def progress(self) -> None:
-        """Note that live agents have repeated an event."""
-
-    def releasing(self, batch: list[Event]) -> None:
-        """Note recorded messages that are about to be published."""
-
-    def released(self) -> None:
-        """Note that recorded messages were published, or refused by the broker."""
-
-
 class Prefix(Policy):
     """Policy for the part `cut` of a recording, given by the keys of its events; then its live agents go on.
 
     The recording is the complete one, so that an agent that is silent in the prefix is known as well. `begun` are the
     events that are part of the checkpoints of the agents, which do not repeat them. `released_on` says whether recorded
     messages of a channel are published. `others` is True if live agents of other processes take part: if the judge
-    accepts another payload there, only the order tells here for which message it stands.
+    accepts another payload there, only the order tells here for which message it stands. `progress` is called when live
+    agents may have repeated an event.
     """
 
     holds = continues = origins = True
@@ -145,12 +132,12 @@ class Prefix(Policy):
         begun: frozenset[Key] = frozenset(),
         released_on: Callable[[str], bool] = lambda channel: True,
         others: bool = False,
-        repeating: Repeating | None = None,
+        progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._cut, self._played = cut, cut - begun
         self._released_on = released_on
         self._others = others
-        self._repeating = repeating
+        self._progress = progress
         self._announcing: Announcing | None = None
         self._moved = asyncio.Event()
         self._all_released = False
@@ -197,7 +184,6 @@ class Prefix(Policy):
         return found is None or found[1].settled or not found[1].awaited
 
     def stop_together(self, announcing: Announcing) -> None:
-        """Tell the live programs of other processes why this one stops."""
         self._announcing = announcing
 
     def needs(self, part: Part) -> bool:
@@ -284,16 +270,7 @@ class Prefix(Policy):
 
     def progress(self) -> None:
         self._moved.set()
-        if self._repeating is not None:
-            self._repeating.progress()
-
-    def releasing(self, batch: list[Event]) -> None:
-        if self._repeating is not None:
-            self._repeating.releasing(batch)
-
-    def released(self) -> None:
-        if self._repeating is not None:
-            self._repeating.released()
+        self._progress()
 
     def stopped_elsewhere(self, data: dict[str, Any]) -> None:
         lockstep = self.lockstep

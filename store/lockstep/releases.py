@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
 from ..log.event import Event
 from .cast import release_order
-from .following import Following
-from .schedule import Act, ActState, Key, Part, key
+from .schedule import Act, ActState, Part, key
+from .shared import Shared
 
 if TYPE_CHECKING:
     pass
@@ -21,15 +21,12 @@ TOGETHER = 500
 class Releases:
     """Yields recorded messages. It waits for live messages, as long as their senders are not silent."""
 
-    def __init__(self, lockstep: Following) -> None:
-        self.released: set[Key] | None = None
-        """Keys of the released messages; None before the first one is looked at, if this process releases any."""
+    def __init__(self, lockstep: Shared, finish: Callable[[], None]) -> None:
+        """`finish` is called at the end."""
         self._lockstep = lockstep
+        self._finish = finish
         self._run: list[tuple[Part, Act]] = []  # live messages that are waited for, in order
         self._run_at = 0  # those before are settled
-        self._waiting: asyncio.Future[None] | None = None
-        self._silent: dict[tuple[str, str], tuple[int, int]] = {}
-        """Senders that were waited for in vain: how often in a row, and how much came before the last such act."""
 
     async def messages(self) -> AsyncGenerator[list[Event], None]:
         """Yield the recorded messages when they are to be published, and wait for the live ones between them.
@@ -37,7 +34,7 @@ class Releases:
         Raises `LiveAgentFailed`, and `LockstepStopped` if a wait was given up and `on_timeout` is "stop".
         """
         lockstep, presence = self._lockstep, self._lockstep.presence
-        self.released = set()
+        released = lockstep.released = set()
         lockstep.patience.start()
         await presence.started([part for part in lockstep.cast.parts if not part.exact and part.key in presence.local])
         expected = lockstep.cast.expected
@@ -62,7 +59,7 @@ class Releases:
                     lockstep.check_failure()
                 if (wait := presence.wait_for(place)) is not None:
                     await wait
-                self.released.add(place)
+                released.add(place)
                 batch.append(entry)
             if batch:
                 yield batch
@@ -72,7 +69,7 @@ class Releases:
             lockstep.check_failure()
         finally:
             self._run = []
-            lockstep.finish()
+            self._finish()
 
     @property
     def awaited(self) -> tuple[Part, Act] | None:
@@ -81,23 +78,13 @@ class Releases:
             self._run_at += 1
         return self._run[self._run_at] if self._run_at < len(self._run) else None
 
-    def wake(self) -> None:
-        """Look again for what is to be waited for."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
     def pass_over(self, part: Part, act: Act) -> None:
         """Give up a message that was awaited for too long: its sender is silent."""
         sender = part.key, repr(act.event.from_id)
-        self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, act.needs
+        self._lockstep.silent[sender] = self._lockstep.silent.get(sender, (0, 0))[0] + 1, act.needs
         self._lockstep.observed(part).report.timed_out = True
         self._lockstep.miss(part, act)
-        self.wake()
-
-    def spoke(self, part: Part, act: Act) -> None:
-        """Note that a sender has said a message in the place of a recorded one."""
-        if self._silent:
-            self._silent.pop((part.key, repr(act.event.from_id)), None)
+        self._lockstep.wake()
 
     async def _until_done(self, run: list[tuple[Part, Act]]) -> None:
         """Wait until live messages are out, or given up."""
@@ -109,16 +96,16 @@ class Releases:
                 lockstep.miss(part, act)
                 continue
             last = run[-1][1]
-            if self._silent or lockstep.ended or last.settled:
+            if self._lockstep.silent or lockstep.ended or last.settled:
                 last = act  # else the last one is enough: nobody is given up without a call of `wake`
-            self._waiting = last.waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            lockstep.waiting = last.waiting = asyncio.get_running_loop().create_future()
+            await lockstep.waiting
             last.waiting = None
         self._run = []
 
     def _is_silent(self, part: Part, act: Act) -> bool:
         """Return whether the sender was waited for in vain, as often as it may, or has heard nothing since."""
-        times, needs = self._silent.get((part.key, repr(act.event.from_id)), (0, -1))
+        times, needs = self._lockstep.silent.get((part.key, repr(act.event.from_id)), (0, -1))
         if self._lockstep.is_suspended(part):
-            return any(silent == part.key for silent, _ in self._silent)
+            return any(silent == part.key for silent, _ in self._lockstep.silent)
         return times >= self._lockstep.policy.chances or (times > 0 and act.needs <= needs)

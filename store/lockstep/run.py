@@ -16,31 +16,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from messager import channels
 from messager.brokers import Broker
-from messager.brokers.kind import BrokerKind
 from messager.endpoint import Endpoint
-from messager.record import MessageRecord
 
 from ..errors import StoreError
 from ..log.event import Event
-from ..matching.match import Match
-from ..recording.derived_ids import DerivedIds
 from ..text import plural
-from .cast import Cast, Live, Wire, make_cast
-from .following import Company
-from .gate import ScheduleGate
-from .patience import Patience
-from .policy import LockstepStopped, Policy
-from .presence import Presence
-from .recording import Recording
+from .gate import Company, ScheduleGate
+from .policy import LockstepStopped
 from .releases import Releases
-from .report import CastReport, Divergence, Player
-from .schedule import Act, ActState, Key, Part, Reception, key
-from .verdicts import HEARD_SHOWN, Verdicts
+from .report import Player
+from .schedule import Act, Part, Reception
+from .shared import Shared
 from .virtual_time import VirtualLoop
 from .wire import WireObserver
 
@@ -49,8 +39,6 @@ if TYPE_CHECKING:
 
     from ..replay.flow_control import Message
     from ..replay.pipeline import Due
-
-PATIENCE_S = 30.0
 
 
 class LiveAgentFailed(StoreError):
@@ -61,7 +49,7 @@ class LiveAgentFailed(StoreError):
         self.__cause__ = error
 
 
-class Lockstep:
+class Lockstep(Shared):
     """One replay with live agents. `wire` gives the channel on which messages of a recorded channel are published.
 
     `live` are the agents that are live, by id, or "all". `match` decides whether a message is the expected one.
@@ -71,45 +59,11 @@ class Lockstep:
     a recorded one. Raises `CastError`.
     """
 
-    def __init__(
-        self,
-        recording: Recording,
-        kind: BrokerKind,
-        wire: Wire,
-        policy: Policy,
-        *,
-        live: Live = "all",
-        match: Match | None = None,
-        patience: float = PATIENCE_S,
-        paused: Callable[[], bool] = lambda: False,
-        admit: Callable[[Event | None], Awaitable[None]] | None = None,
-        instead: Callable[[Part, Act, MessageRecord], None] | None = None,
-        report: CastReport | None = None,
-    ) -> None:
-        if not patience > 0:
-            raise StoreError(f"{patience!r} is not a patience: give seconds, more than zero")
-        self.recording = recording
-        self.cast: Cast = make_cast(recording, live, wire)
-        self.report = CastReport() if report is None else report
-        self.policy = policy
-        self.patience = Patience(patience, self.policy.expire, lambda: paused() or self._judges, self._thinking_s)
-        self.presence = Presence(self.cast.parts)
+    def _set_up(self) -> None:
         self.gates: dict[str, ScheduleGate] = {}
-        """Gates of the Messagers in this process, by key of the part."""
-        self.admit = admit
-        self._instead = instead
-        self.kind = kind
-        self.wire = wire
-        self.match = match or Match()
-        self._senders = DerivedIds(recording.sender_rules)
-        self._parts = {part.key: part for part in self.cast.parts}
-        self.release = Releases(self)
+        self.release = Releases(self, self.finish)
         self._begun = False  # True once it is decided which parts are played in other processes
         self._unannounced: set[str] = set()  # keys of parts whose programs have no Messager
-        self.ended: set[str] = set()
-        """Keys of the parts whose agents have returned."""
-        self._failure: Exception | None = None
-        self._verdicts: dict[str, Verdicts] = {}  # by key of the part
         self._observer: WireObserver | None = None
         self.policy.begin(self)
 
@@ -150,7 +104,7 @@ class Lockstep:
         self.gates[part.key] = gate
         for place, (_, act) in self.cast.expected.items():
             if act.payload is not None:  # said before this Messager had a gate
-                gate.hearing.expect(place, act.payload)
+                gate.expect(place, act.payload)
         self.presence.attached(part, gate.hearing.subscriptions.hears)
         self.patience.start()
         return gate
@@ -162,35 +116,13 @@ class Lockstep:
         self._observer = WireObserver(self, broker, parts, self.match)
         return self._observer
 
-    def observed(self, part: Part) -> Verdicts:
-        """Return the verdicts on a part that is played by a program without a gate in this process."""
-        return self._verdicts.get(part.key) or self._judged(part, gated=False)
-
-    def unobserved(self, seconds: float) -> None:
-        """Note a time (s) in which the connection that observes live programs was lost."""
-        self.report.notes.append(
-            f"live programs were not observed for {seconds:.1f} s: what they said then counts as missing"
-        )
-
-    @property
-    def _judges(self) -> bool:
-        """True while a judge decides: nobody is given up because of the time that it takes."""
-        return any(verdicts.judging for verdicts in self._verdicts.values())
-
-    def _judged(self, part: Part, *, gated: bool) -> Verdicts:
-        diverged = self._diverged if gated else partial(self._diverged_elsewhere, part)
-        instead = None if self._instead is None else partial(self._instead, part)
-        verdicts = self._verdicts[part.key] = Verdicts(part, self.match, diverged, instead, gated=gated)
-        self.report.parts.append(verdicts.report)
-        return verdicts
-
     def returned(self, part: Part) -> None:
         """Note that the agents of a part say nothing more."""
         self.ended.add(part.key)
         self.presence.left(part)
         if (awaited := self.release.awaited) is not None and awaited[0] is part:
             self.miss(*awaited)
-        self.release.wake()
+        self.wake()
 
     def unannounced(self, parts: Iterable[Part]) -> None:
         """Note that these parts are played by programs that cannot announce themselves: what is said, they say."""
@@ -204,14 +136,6 @@ class Lockstep:
         self.report.crashed[part.label] = f"{type(error).__name__}: {error}"
         self.stop(LiveAgentFailed(error))
         self.returned(part)
-
-    def stop(self, error: Exception) -> None:
-        """End `releases` with this error."""
-        first, self._failure = self._failure is None, self._failure or error
-        self.release.wake()
-        self.presence.close()
-        if first:
-            self.policy.stopped(error)
 
     # Recorded messages
 
@@ -227,13 +151,11 @@ class Lockstep:
 
     def publishing(self, batch: list[Event], wire: list[Message]) -> None:
         """Note messages that are about to be published."""
-        self.policy.releasing(batch)
         if self._observer is not None:
             self._observer.published(wire)
 
     def published(self, batch: list[Event], dues: list[int] | None) -> None:
-        """Note messages that were published, or refused by the broker."""
-        self.policy.released()
+        """Do nothing."""
 
     def leave(self) -> None:
         """Note that all Messagers of this process are closed: nothing waits here any more."""
@@ -288,25 +210,10 @@ class Lockstep:
             return Player.OBSERVED if spoken else Player.NOBODY
         return Player.ABSENT if self.policy.needs(part) else Player.NOBODY
 
-    def is_suspended(self, part: Part) -> bool:
-        """Return whether the Messager of a part, in this process, is closed before its last message."""
-        gate = self.gates.get(part.key)
-        return gate is not None and gate.suspended
-
     @property
     def running(self) -> list[ScheduleGate]:
         """Gates of the Messagers of this process whose agents have not returned."""
         return [gate for key, gate in self.gates.items() if key not in self.ended]
-
-    @property
-    def failed(self) -> bool:
-        """True once the replay stops."""
-        return self._failure is not None
-
-    @property
-    def releasing(self) -> bool:
-        """True while recorded messages are released in this process."""
-        return self.release.released is not None
 
     # Waits that are given up
 
@@ -337,79 +244,7 @@ class Lockstep:
         """Return whether a message that a gate waits for may still be sent."""
         found = self.cast.expected.get(reception.source)
         if found is None:
-            return self.releasing and reception.source not in (self.release.released or ())
+            return self.releasing and reception.source not in (self.released or ())
         part, act = found
         gate = self.gates.get(part.key)
         return not act.settled and (self.releasing or (gate is not None and not gate.suspended))
-
-    def remote(self, reception: Reception) -> str | None:
-        """Return the part of the sender of a reception if `releases` of this process do not wait for it."""
-        if self.releasing or self.policy.continues:
-            return None
-        found = self.cast.expected.get(reception.source)
-        return "" if found is None else found[0].key
-
-    def may_differ(self, reception: Reception) -> bool:
-        """Return whether another message than the recorded one may stand for a reception.
-
-        Recorded messages are published byte for byte, and those of live agents of this process are announced to its
-        gates (`claimed`).
-        """
-        found = self.cast.expected.get(reception.source)
-        return found is not None and found[0].key not in self.gates
-
-    def miss(self, part: Part, act: Act) -> None:
-        """Give up a message of a live agent."""
-        gate = self.gates.get(part.key)
-        if gate is not None:
-            gate.miss(act)
-        else:
-            act.settle(ActState.MISSING)
-            self.observed(part).missing(act)
-        for hearer in self.gates.values():
-            hearer.never_said(key(act.event))
-
-    def check_failure(self) -> None:
-        """Raise the error with which the replay stops, if it does."""
-        if self._failure is not None:
-            raise self._failure
-
-    # What gates ask and report
-
-    def progress(self) -> None:
-        self.patience.progress()
-        if self.policy.holds:  # of the others, nobody asks
-            self.policy.progress()
-
-    def sender_of(self, payload: bytes) -> Any:
-        """Return the sender that a payload names, by the rules of the recording; None if it names none."""
-        return self._senders.from_message(payload, None, sender=True)[0]
-
-    def claimed(self, act: Act, payload: bytes) -> None:
-        """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
-        act.payload = payload
-        for gate in self.gates.values():
-            gate.hearing.expect(key(act.event), payload)
-
-    def _diverged_elsewhere(self, part: Part, divergence: Divergence) -> None:
-        """Add to a divergence what was heard: a gate in another process hands over what was heard in the recording."""
-        hears = self.presence.remote.get(part.key)
-        if hears is not None and divergence.index is not None and not divergence.heard:
-            needs = part.acts[divergence.index].needs
-            before = [one for one in part.receptions[:needs] if hears(one.channel)]
-            divergence.heard = [(channels.decode(one.channel), one.payload) for one in before[-HEARD_SHOWN:]]
-        self._diverged(divergence)
-
-    def _diverged(self, divergence: Any) -> None:
-        self.report.add(divergence)
-        self.policy.diverged(divergence)
-
-    def spoke(self, part: Part, act: Act) -> None:
-        """Note that a sender has said a message in the place of a recorded one."""
-        self.release.spoke(part, act)
-
-    def origin(self, place: Key) -> tuple[str, int] | None:
-        if not self.policy.origins:
-            return None
-        uuid = self.recording.uuids.get(place[0])
-        return None if uuid is None else (uuid, place[1])

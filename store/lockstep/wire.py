@@ -13,8 +13,8 @@ from messager.record import MessageRecord
 
 from ..errors import ReplayFailed
 from .claims import Unclaimed
-from .following import Following
 from .schedule import Act, ActState, Part, Verdict
+from .shared import Shared
 
 if TYPE_CHECKING:
     from ..matching.match import Match
@@ -30,7 +30,7 @@ class WireObserver:
     out. An async context manager.
     """
 
-    def __init__(self, lockstep: Following, broker: Broker, parts: Iterable[Part], match: Match) -> None:
+    def __init__(self, lockstep: Shared, broker: Broker, parts: Iterable[Part], match: Match) -> None:
         self._lockstep = lockstep
         self._broker = broker
         self._match = match
