@@ -29,9 +29,8 @@ from .announcing import is_announcement
 from .claims import Claims
 from .hearing import Hearing
 from .patience import Turns
-from .place import Place
 from .policy import LockstepStopped
-from .schedule import Act, ActState, Key, Part, Reception, Verdict
+from .schedule import Act, ActState, Key, Part, Place, Reception, Verdict
 from .shared import Shared
 from .verdicts import Verdicts
 

@@ -14,9 +14,8 @@ from messager.endpoint import Endpoint
 
 from .cast import weak_receptions
 from .pairing import Pairing
-from .place import Place
 from .presence import Subscriptions
-from .schedule import Key, Reception
+from .schedule import Key, Place, Reception
 from .shared import Shared
 from .verdicts import Verdicts
 

@@ -9,6 +9,7 @@ belongs to a message that its own Messager sent after it had fetched that recept
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING
 
 from ..db.codes import KINDS, SEQ_BITS
@@ -57,10 +58,9 @@ def sources_of(events: Sequence[Event], recorders: Sequence[RecorderRow]) -> _So
     belongs = [(by_number[one.id], by_number[one.message]) for one in rule.deliveries if one.message is not None]
     found |= {key(reception): key(message) for reception, message in belongs}
     misplaced = [reception for reception, message in belongs if _fetched_before(reception, message)]
-    misplaced += [by_number[number] for number in sorted(rule.heard)]
-    overtaken = _overtaken(belongs)
-    if misplaced or overtaken:
-        _correct(events, found, misplaced, {_content(entry) for entry in (*misplaced, *overtaken)})
+    misplaced += [*_overtaken(belongs), *(by_number[number] for number in rule.heard)]
+    if misplaced:
+        _correct(events, found, {_content(entry) for entry in misplaced})
     return found
 
 
@@ -86,13 +86,10 @@ def _overtaken(belongs: list[tuple[Event, Event]]) -> list[Event]:
     return found
 
 
-def _correct(events: Sequence[Event], found: _Sources, misplaced: list[Event], contents: set[_Content]) -> None:
-    """Find other sendings for these receptions, and for those that belong to the same message.
-
-    Equal messages of one sender are received in the order in which they were sent.
-    """
+def _correct(events: Sequence[Event], found: _Sources, contents: set[_Content]) -> None:
+    """Find other sendings for receptions of these contents: each listener receives them in the order of their times."""
     sent: dict[_Content, list[Event]] = {}
-    received: dict[tuple[_Content, str | None], list[Event]] = {}
+    received: dict[tuple[_Content, str | int], list[Event]] = {}
     for entry in events:
         content = _content(entry)
         if content not in contents or key(entry) not in found:
@@ -100,59 +97,35 @@ def _correct(events: Sequence[Event], found: _Sources, misplaced: list[Event], c
         if entry.kind == "sent":
             sent.setdefault(content, []).append(entry)
         else:
-            received.setdefault((content, entry.messager), []).append(entry)
-    left = set(map(key, misplaced))
+            received.setdefault((content, entry.messager or entry.recorder), []).append(entry)
     for (content, _), receptions in received.items():
-        receptions.sort(key=lambda entry: entry.arrival or 0)
-        _pair_left([one for one in receptions if key(one) in left], receptions, sent.get(content, []), found)
+        taken = {found[key(one)] for one in receptions}
+        free = [one for one in sent.get(content, ()) if key(one) not in taken]
+        for reception in receptions:
+            if found[key(reception)] == key(reception):
+                _take(reception, free, found, WITHIN_NS)
     for place, message in found.items():
         while found[message] != message:
             message = found[message]
         found[place] = message
     for (content, _), receptions in received.items():
-        _put_in_order(receptions, {key(one): one for one in sent.get(content, ())}, found)
+        sendings = {key(one): one for one in sent.get(content, ())}
+        belong = sorted((one for one in receptions if found[key(one)] in sendings), key=lambda one: one.arrival or 0)
+        taken = {found[key(one)] for one in belong}
+        free = [one for place, one in sendings.items() if place not in taken]
+        pool = sorted((sendings[found[key(one)]] for one in belong), key=lambda one: one.cursor)
+        for reception in belong:
+            if not (_take(reception, pool, found) or _take(reception, free, found)):
+                found[key(reception)] = key(reception)
 
 
-def _pair_left(left: list[Event], receptions: list[Event], sent: list[Event], found: _Sources) -> None:
-    """Pair receptions that are left with sendings that their listener did not receive, or exchange own later ones."""
-    sendings = {key(one): one for one in sent}
-    known = {found[key(one)] for one in receptions}
-    free = [one for place, one in sendings.items() if place not in known]
-    for reception in left if sendings else ():
-        place = key(reception)
-        own = sendings.get(found[place])
-        sending = next((one for one in free if _may_belong(reception, one)), None)
-        if sending is not None:
-            free.remove(sending)
-            found[place] = key(sending)
-            free += [own] if own is not None else []
-        elif own is not None:
-            other = next((one for one in receptions if _may_exchange(reception, own, one, sendings, found)), None)
-            found[place] = place if other is None else found[key(other)]
-            if other is not None:
-                found[key(other)] = key(own)
-
-
-def _put_in_order(receptions: list[Event], sendings: dict[Key, Event], found: _Sources) -> None:
-    """Let the receptions of one listener belong to the messages of each sender in the order in which these were
-    sent."""
-    by_sender: dict[str | None, list[Event]] = {}
-    for reception in receptions:
-        if (sending := sendings.get(found[key(reception)])) is not None:
-            by_sender.setdefault(sending.messager, []).append(reception)
-    for listed in by_sender.values():
-        ordered = sorted((sendings[found[key(one)]] for one in listed), key=lambda one: one.cursor)
-        found |= {key(reception): key(sending) for reception, sending in zip(listed, ordered, strict=True)}
-
-
-def _may_exchange(reception: Event, own: Event, other: Event, sendings: dict[Key, Event], found: _Sources) -> bool:
-    """Return whether two receptions of a Messager may belong to the sendings of each other."""
-    sending = sendings.get(found[key(other)])
-    return sending is not None and _may_belong(reception, sending) and _may_belong(other, own)
-
-
-def _may_belong(reception: Event, sending: Event) -> bool:
-    return abs(reception.ts - sending.ts) <= WITHIN_NS and not _fetched_before(reception, sending)
+def _take(reception: Event, sendings: list[Event], found: _Sources, within_ns: float = inf) -> bool:
+    """Let a reception belong to the first of these sendings that is possible; return False without one."""
+    for at, sending in enumerate(sendings):
+        if abs(reception.ts - sending.ts) <= within_ns and not _fetched_before(reception, sending):
+            found[key(reception)] = key(sendings.pop(at))
+            return True
+    return False
 
 
 def _fetched_before(reception: Event, message: Event) -> bool:

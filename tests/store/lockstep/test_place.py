@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from messager_store.lockstep.place import Place
-from messager_store.lockstep.schedule import Act, ActKind, ActState, Part, Reception
+from messager_store.lockstep.schedule import Act, ActKind, ActState, Part, Place, Reception
 from messager_store.log.event import Event
 
 pytestmark = pytest.mark.sqlite
