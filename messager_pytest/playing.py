@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -22,8 +22,8 @@ from messager_store.lockstep.play import Agent, LiveAgents
 from messager_store.lockstep.recording import Recording
 from messager_store.lockstep.report import CastReport, Divergence
 from messager_store.lockstep.run import LiveAgentFailed, Lockstep
+from messager_store.lockstep.schedule import Act as Expected
 from messager_store.lockstep.schedule import Part, Verdict
-from messager_store.lockstep.schedule import Saying as Expected
 from messager_store.lockstep.to_the_end import ToTheEnd
 from messager_store.matching.match import Match
 
@@ -68,9 +68,9 @@ class Played:
         """Return why a message was given up that was said later."""
         hook = next(hook for hook in self.heard if hook.part.label == divergence.part)
         number = divergence.index or 0
-        saying, *following = hook.part.sayings[number:]
-        said = hook.instead.get(saying.number)
-        numbers = {id(hook.instead[one.number]): one.number + 1 for one in following if one.number in hook.instead}
+        saying, *following = hook.part.sends[number:]
+        said = hook.instead.get(saying.index)
+        numbers = {id(hook.instead[one.index]): one.index + 1 for one in following if one.index in hook.instead}
         for record in takewhile(lambda record: record is not said, hook.sent):
             if id(record) in numbers:
                 return f"it said message {numbers[id(record)]:,} first"
@@ -82,14 +82,13 @@ class Played:
 class Heard:
     """Log hook that keeps what one live Messager sent, and the recorded event of each message that it received."""
 
-    def __init__(self, gate: ScheduleGate) -> None:
+    def __init__(self, gate: ScheduleGate, instead: dict[int, MessageRecord]) -> None:
         self.part = gate.part
         self._report = gate.report
         self._last: bytes | None = None  # payload of the last message that was received
         self.sent: list[MessageRecord] = []
-        self.instead: dict[int, MessageRecord] = {}
+        self.instead = instead
         """By number of a recorded message, the one that was said in its place."""
-        gate.verdicts.on_said = self._said
         self._origins: list[tuple[int, tuple[int, int]]] = []
         """Number of a reception, and (recorder, seq) of the recorded one."""
         self._unknown: list[MessageRecord] = []
@@ -108,9 +107,6 @@ class Heard:
                 self._unknown.append(record)
         elif record.kind in ("sent", "blocked"):
             self.sent.append(record)
-
-    def _said(self, saying: Expected, record: MessageRecord) -> None:
-        self.instead[saying.number] = record
 
     def state(self) -> AgentState:
         """Return what the agent has said and heard so far."""
@@ -172,12 +168,19 @@ async def play(
     recorders = {event.recorder for event in file.events}
     recording = Recording.of_events(exp_id, file.events, {recorder: str(recorder) for recorder in recorders})
     live = [one for agent in agents for one in (agent if isinstance(agent, tuple) else (agent,))]
-    lockstep = Lockstep(recording, kind, wire, ToTheEnd(origins=True), live=live, match=match, patience=patience)
+    instead: defaultdict[str, dict[int, MessageRecord]] = defaultdict(dict)  # by key of the part
+
+    def note_instead(part: Part, act: Expected, record: MessageRecord) -> None:
+        instead[part.key][act.index] = record
+
+    policy = ToTheEnd(origins=True)
+    lockstep = Lockstep(recording, kind, wire, policy, live=live, match=match, patience=patience, instead=note_instead)
     played = Played(lockstep.report)
     errors: list[BaseException] = []
 
     def connected(messager: Messager) -> None:
-        played.heard.append(Heard(list(lockstep.gates.values())[-1]))  # the gate that was attached last
+        gate = list(lockstep.gates.values())[-1]  # the one that was attached last
+        played.heard.append(Heard(gate, instead[gate.part.key]))
         messager.add_log_hook(played.heard[-1])
 
     def guarded(number: int, function: Agent) -> Agent:
@@ -272,7 +275,7 @@ def _pairs(hook: Heard, late: Collection[int | None], match: Match) -> list[Pair
     part = hook.part
     hook.find_origins()
     places = {reception.origin: place for place, reception in enumerate(part.receptions, 1)}
-    expected = {id(record): part.sayings[number] for number, record in hook.instead.items()}
+    expected = {id(record): part.sends[number] for number, record in hook.instead.items()}
     moved = _in_order(hook, expected, late)
     found: list[Pair] = []
     needs = heard = 0  # greatest so far
@@ -281,7 +284,7 @@ def _pairs(hook: Heard, late: Collection[int | None], match: Match) -> list[Pair
         saying = expected.get(id(record))
         last = hook.last(record.arrival)
         place = 0 if last is None else places.get(last, 0)
-        in_time = saying is not None and saying.number not in late and (saying.number > furthest or not saying.awaited)
+        in_time = saying is not None and saying.index not in late and (saying.number > furthest or not saying.awaited)
         early = saying is not None and place < saying.needs and hook.heard_all
         if saying is not None and in_time and not early and max(needs, place) <= max(due, saying.needs):
             after, arrival = saying.needs, saying.heard  # also if some of what it heard then did not come
@@ -302,14 +305,14 @@ def _pairs(hook: Heard, late: Collection[int | None], match: Match) -> list[Pair
         else:
             matched = saying is not None and saying.verdict is Verdict.MATCHED
             found.append(Pair(None if saying is None else saying.event, live, matched))
-    missing = [saying.event for saying in part.sayings if saying.verdict is Verdict.MISSING]
+    missing = [saying.event for saying in part.acts if saying.verdict is Verdict.MISSING]
     return [*found, *(Pair(event, None) for event in missing)]
 
 
 def _in_time(pairs: Sequence[Pair], part: Part) -> list[Pair]:
     """Return the pairs, with a note at those whose live message was said after another reception than the expected
     one."""
-    needs = {(saying.event.recorder, saying.event.seq): saying.needs for saying in part.sayings}
+    needs = {(saying.event.recorder, saying.event.seq): saying.needs for saying in part.acts}
     return [
         pair
         if pair.expected is None or pair.live is None
@@ -322,7 +325,7 @@ def _in_order(hook: Heard, expected: Mapping[int, Expected], late: Collection[in
     """Return new places of the messages of senders and channels with late ones, by the id of the record: the order in
     which they were said, instead of the places that the replay found for them."""
     moved: dict[int, Expected] = {}
-    for place in {(one.channel, repr(one.sender)) for one in hook.part.sayings if one.number in late}:
+    for place in {(one.channel, repr(one.sender)) for one in hook.part.acts if one.index in late}:
         said = [id(record) for record in hook.sent if id(record) in expected]
         said = [one for one in said if (expected[one].channel, repr(expected[one].sender)) == place]
         moved |= zip(said, sorted((expected[one] for one in said), key=lambda saying: saying.number), strict=True)

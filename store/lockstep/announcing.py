@@ -42,7 +42,8 @@ class Announcing:
     """Announcements of this process and of others, for one live experiment. An async context manager.
 
     An announcement that could not be published is repeated. `failed` is called if the others can no longer be heard,
-    and `note` at the end with a line on announcements that were refused, if there were any.
+    `note` at the end with a line on announcements that were refused, if there were any, and `stopped` with the notice
+    of another process that stops first.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Announcing:
         *,
         failed: Callable[[StoreError], None],
         note: Callable[[str], None],
+        stopped: Callable[[dict[str, Any]], None] = lambda notice: None,
     ) -> None:
         self.broker = broker
         """Broker of the next subscription; `use` changes it at once."""
@@ -61,6 +63,7 @@ class Announcing:
         self._kind = kind
         self._failed = failed
         self._note = note
+        self._stopped = stopped
         self._exp_id = exp_id
         self._key = RunKey(exp_id)
         self._signer: Signer | None = None  # None before the first start
@@ -70,9 +73,7 @@ class Announcing:
         self._live: list[str] | None = None
         self.replayed = False
         """True once a replay has said which parts are live."""
-        self._stop: dict[str, Any] | None = None  # the first notice of a stop, of this process or another
-        self.on_stopped: Callable[[dict[str, Any]], None] = lambda notice: None
-        """Called with the notice if another process stops first."""
+        self._stopping: dict[str, Any] | None = None  # the first notice of a stop, of this process or another
         self._pubsub: PubSub | None = None
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -106,10 +107,10 @@ class Announcing:
         if not await self.start():
             await self._tell({"part": key, "patterns": patterns})
 
-    def stopped(self, notice: dict[str, Any]) -> None:
+    def stop(self, notice: dict[str, Any]) -> None:
         """Tell the others that this process stops, unless another one has stopped before."""
-        if self._stop is None and self._task is not None:
-            self._stop = notice
+        if self._stopping is None and self._task is not None:
+            self._stopping = notice
             telling = asyncio.create_task(self._tell(notice))
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
@@ -178,8 +179,8 @@ class Announcing:
         contents: list[dict[str, Any]] = [{"part": key, "patterns": self._own[key]} for key in self._own]
         if self._live is not None:
             contents.append({"live": self._live})
-        if self._stop is not None:
-            contents.append(self._stop)
+        if self._stopping is not None:
+            contents.append(self._stopping)
         for content in contents or [{}]:
             await self._tell(content)
 
@@ -222,9 +223,9 @@ class Announcing:
         """Note what another program says. Return False if it has not the form of an announcement."""
         match content:
             case {"stopped": str()}:
-                if self._stop is None:
-                    self._stop = content
-                    self.on_stopped(content)
+                if self._stopping is None:
+                    self._stopping = content
+                    self._stopped(content)
             case {"live": [*live]} if all(isinstance(key, str) for key in live):
                 self.replayed = True
                 self._presence.only(set(live))

@@ -1,7 +1,7 @@
 """Cast: which recorded messages live agents are to say, and which are published from the recording.
 
 A message belongs to the Messager that sent it. Senders are needed only to cast some of the agents of one Messager.
-Receptions of live Messagers whose sendings are not in the recording are published from it, each message once.
+A message whose sending was not recorded is published as the first reception of it.
 
 Messages are released, and live ones awaited, in replay order. If the clocks of recorders differed, a message may lie
 behind one that was said after it had been heard: it comes where it is needed (`release_order`).
@@ -18,41 +18,9 @@ from messager.record import CLOSED
 
 from ..errors import StoreError
 from ..log.event import Event
-from .recording import Recording, given_sender, is_own_mark, key, retracted
-from .schedule import Key, Part, Reception, Saying, Unreceived
-
-_Same = tuple[str | None, bytes]
-"""Channel and payload."""
-
-
-def add_unrecorded(recording: Recording, parts: Iterable[Part]) -> None:
-    """Add such receptions to the messages of a recording, and name them as the sources of the receptions of `parts`."""
-    waiting = {
-        reception.origin: reception for part in parts for reception in part.receptions if reception.source is None
-    }
-    if not waiting:
-        return
-    sent = {(entry.channel, entry.payload) for entry in recording.events if entry.kind == "sent"}
-    heard: dict[_Same, dict[str | None, list[Event]]] = {}
-    for entry in recording.events:
-        if key(entry) in waiting and not entry.redacted and (entry.channel, entry.payload) not in sent:
-            heard.setdefault((entry.channel, entry.payload), {}).setdefault(entry.messager, []).append(entry)
-    played: dict[_Same, list[Key]] = {}
-    for entry in recording.messages:
-        if entry.kind == "received":
-            played.setdefault((entry.channel, entry.payload), []).append(key(entry))
-    added = []
-    for same, by_messager in heard.items():
-        if same not in played:
-            most = max(by_messager.values(), key=len)
-            added += most
-            played[same] = [key(entry) for entry in most]
-        for events in by_messager.values():
-            for entry, source in zip(events, played[same], strict=False):
-                waiting[key(entry)].source = source
-    if added:
-        recording.messages = sorted([*recording.messages, *added], key=lambda entry: entry.cursor)
-
+from .recording import Recording, given_sender, is_own_mark
+from .schedule import Act, ActKind, Key, Part, Reception, Unreceived, key
+from .sources import retracted
 
 Live = Iterable[Any] | int | str | None
 """Agents that are live, by id with its JSON type; "all" is everybody, None nobody."""
@@ -69,7 +37,7 @@ class Cast:
     """Parts of live agents, and the recorded messages between them."""
 
     parts: list[Part]
-    expected: dict[Key, tuple[Part, Saying]] = field(default_factory=dict)
+    expected: dict[Key, tuple[Part, Act]] = field(default_factory=dict)
     """Messages that live agents are to say, by event."""
     without_sender: int = 0
     """Messages of unknown senders and Messagers. They are published from the recording."""
@@ -108,12 +76,12 @@ class Cast:
         for part in others:
             first.joined += [part.key, *part.joined]
             first.agents += part.agents
-            first.sayings += part.sayings
+            first.acts += part.acts
             self.parts.remove(part)
-        first.sayings.sort(key=lambda saying: saying.event.cursor)
+        first.acts.sort(key=lambda act: act.event.cursor)
         first.number()
-        for saying in first.sayings:
-            self.expected[key(saying.event)] = first, saying
+        for act in first.acts:
+            self.expected[key(act.event)] = first, act
         return first
 
 
@@ -133,14 +101,13 @@ def make_cast(recording: Recording, live: Live, wire: Wire) -> Cast:
         for agent in wanted:
             if not among(agent, known):
                 raise CastError(_unknown(recording, agent))
-    add_unrecorded(recording, parts)
     cast = Cast(parts)
     for part in parts:
-        for saying in part.sayings:
-            cast.expected[key(saying.event)] = part, saying
-    redacted = {key(entry) for entry in recording.events if entry.redacted}
+        for act in part.acts:
+            cast.expected[key(act.event)] = part, act
+    there = cast.expected.keys() | set(map(key, recording.messages))
     for part in parts:  # redacted messages are not published
-        part.receptions = [one for one in part.receptions if one.origin not in redacted or one.source in cast.expected]
+        part.receptions = [one for one in part.receptions if one.source in there]
         part.number()
     cast.without_sender = sum(1 for entry in recording.messages if entry.messager is None and entry.from_id is None)
     return cast
@@ -175,22 +142,24 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
         subscribed = patterns.get(messager, [])
         part = Part(messager, live, exact, subscribed, list(map(wire, subscribed)), fetched=fetched.get(messager))
         for entry in said:
-            one = Saying(entry, wire(entry.channel or ""), given_sender(entry), entry.arrival or 0)
+            one = Act(ActKind.SEND, entry, wire(entry.channel or ""), given_sender(entry), entry.arrival or 0)
             if key(entry) in undone:
                 one.event = replace(entry, kind="failed")
-            part.sayings.append(one)
+            part.acts.append(one)
         part.marks = [entry for entry in events if entry.kind == "mark" and not is_own_mark(entry)]
         chosen[messager] = part
-    sources = recording.sources(set(chosen))
     sent: dict[str | None, list[Event]] = {}
     for entry in recording.messages:
         if entry.kind == "sent":
             sent.setdefault(entry.channel, []).append(entry)
-    speakers = {key(entry): _speaker(entry) for entry in recording.events if entry.kind == "sent"}
+    sources = recording.sources
+    speakers = {key(entry): _speaker(entry) for entry in recording.events if sources.get(key(entry)) == key(entry)}
     for messager, part in chosen.items():
         received = [one for one in by_messager[messager] if one.kind == "received" and one.arrival is not None]
         received.sort(key=lambda entry: entry.arrival or 0)
-        part.receptions = [_reception(one, wire, sources.get(key(one)), speakers) for one in received]
+        part.receptions = [
+            _reception(one, wire, source, speakers) for one in received if (source := sources.get(key(one)))
+        ]
         known = {one.source for one in part.receptions}
         part.unreceived = [
             Unreceived(wire(entry.channel or ""), entry.payload, key(entry))
@@ -201,14 +170,15 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
         yield part
 
 
-def _reception(entry: Event, wire: Wire, source: Key | None, speakers: Mapping[Key, Any]) -> Reception:
-    speaker = entry.from_id if source is None else speakers[source]
-    return Reception(entry.arrival or 0, wire(entry.channel or ""), entry.payload, key(entry), source, speaker)
+def _reception(entry: Event, wire: Wire, source: Key, speakers: Mapping[Key, Any]) -> Reception:
+    return Reception(
+        entry.arrival or 0, wire(entry.channel or ""), entry.payload, key(entry), source, speakers.get(source)
+    )
 
 
 def _speaker(entry: Event) -> Any:
     """Return who sent a message: the agent, else its Messager."""
-    return entry.messager if entry.from_id is None else entry.from_id
+    return entry.messager if entry.from_id is None and entry.kind == "sent" else entry.from_id
 
 
 def _silent(
@@ -260,7 +230,7 @@ def _weak_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire: 
         part = parts.get(name)
         if part is None:
             part = parts[name] = Part(name, [entry.from_id], False, [])
-        part.sayings.append(Saying(entry, wire(entry.channel or ""), given_sender(entry), place - 1))
+        part.acts.append(Act(ActKind.SEND, entry, wire(entry.channel or ""), given_sender(entry), place - 1))
     yield from parts.values()
 
 
@@ -352,13 +322,13 @@ def _dependencies(cast: Cast, places: dict[Key, int]) -> list[tuple[Key, list[Ke
             continue
         before: list[Key] = []
         at = 0
-        for saying in part.sayings:
-            while at < saying.needs:
+        for act in part.acts:
+            while at < act.needs:
                 source = part.receptions[at].source
                 if source is not None and source in places:
                     before.append(source)
                 at += 1
-            if key(saying.event) in places:
-                found.append((key(saying.event), before))
-                before = [key(saying.event)]
+            if key(act.event) in places:
+                found.append((key(act.event), before))
+                before = [key(act.event)]
     return found

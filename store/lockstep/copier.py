@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from messager.clock import Clock
 
-from ..log.event import Cursor, Event, NewEvent, repeated
-from .recording import Recording, is_own_mark, key
-from .schedule import Key
+from ..log.event import Cursor, Event, repeated
+from .recording import Recording, is_own_mark
+from .schedule import Key, key
+
+if TYPE_CHECKING:
+    from ..recording.recorder import Recorder
 
 HandOver = Callable[[Callable[[], None]], None]
 """Calls a function now, or in the thread of the recorder, in the order of the calls."""
-
-
-class Accepting(Protocol):
-    """The part of a `Recorder` that accepts copies."""
-
-    def copy(self, entry: NewEvent) -> int | None:
-        """Accept an event as it is."""
 
 
 class Copier:
@@ -39,7 +35,7 @@ class Copier:
         replaced: frozenset[str],
         is_settled: Callable[[Key], bool],
         channel: Callable[[str], str],
-        recorder: Accepting,
+        recorder: Recorder,
         clock: Clock,
         hand_over: HandOver,
     ) -> None:

@@ -28,8 +28,8 @@ from ..log.lineage import first_behind
 from ..log.selection import Selection
 from ..replay.guard import feedback
 from ..replay.plan import Plan, make_plan
-from .recording import Recording, key, sender_rules
-from .schedule import Key
+from .recording import Recording
+from .schedule import Key, key
 
 _NEVER = 1 << 62
 
@@ -63,7 +63,7 @@ def closed_cut(recording: Recording, cursor: Cursor) -> Cut:
     """Return the largest closed part of a complete recording before a point."""
     before = {key(entry) for entry in recording.events if entry.cursor < cursor}
     messagers = {entry.messager for entry in recording.events if entry.messager is not None}
-    sources = recording.sources(messagers)
+    sources = recording.sources
     bounds = {messager: _Bounds() for messager in messagers}
     inside = set(before)
     changed = True
@@ -113,7 +113,7 @@ class PrefixSource:
     """The messages before the point."""
     parent: Experiment
     recording: Recording
-    """The whole experiment; its messages are those before the point."""
+    """The whole experiment."""
     cut: Cut
     begun: frozenset[Key]
     """The part of the cut before `start`, which agents with checkpoints do not repeat."""
@@ -142,9 +142,7 @@ async def load_prefix(
             "and would append the fork to its parent. End it first, or fork onto other channels with --map"
         )
     events = await plan.experiment_events()
-    messages = await plan.messages_among([entry for entry in events if entry.cursor < end])
-    uuids = {row.ordinal: row.uuid for row in plan.recorders}
-    recording = Recording(of.exp_id, events, messages, uuids, sender_rules=sender_rules(plan.recorders))
+    recording = Recording.of_events(of.exp_id, events, recorders=plan.recorders, internal=plan.internal)
     cut = closed_cut(recording, end)
     redacted = [entry for entry in events if entry.flags & REDACTED and entry in cut]
     if redacted:
@@ -184,12 +182,10 @@ async def load_recording(log: EventLog, plan: Plan) -> Recording:
     chosen = await log.as_recorded(of, plan.selection)
     events = [
         entry
-        for entry in await plan.experiment_events("sent", "received", "blocked", "failed", "mark")
+        for entry in await plan.experiment_events("sent", "received", "blocked", "failed", "mark", "gap")
         if entry.channel is None or chosen.takes_channel(entry.channel)
     ]
-    messages = await plan.messages_among(events)
-    uuids = {row.ordinal: row.uuid for row in plan.recorders}
-    recording = Recording(of.exp_id, events, messages, uuids, log.location, sender_rules(plan.recorders))
+    recording = Recording.of_events(of.exp_id, events, recorders=plan.recorders, store=log.location)
     if span.end is not None:
         inside = closed_cut(recording, span.end).keys
         recording = recording.filtered(lambda entry: key(entry) in inside)

@@ -144,9 +144,9 @@ class Run:
             kind_of(broker.url),
             failed=lambda error: say(str(error)),
             note=say,
+            stopped=lockstep.policy.stopped_elsewhere,
         )
-        if isinstance(lockstep.policy, Prefix):
-            lockstep.policy.stop_together(self._announcing)
+        lockstep.policy.stop_together(self._announcing)
         if settings.live == "all" and not lockstep.policy.holds:
             self._say_recorded()
 
@@ -224,10 +224,10 @@ class Run:
         self._closed.discard(key)
         self.back(self._broker_of[key])
         gate = self.lockstep.gates[key]
-        if (following := gate.next_saying) is not None:
+        if (following := gate.place.awaited) is not None:
             say(
-                f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.number + 1} of "
-                f"{len(gate.part.sayings)} on. What was published while it was closed is lost"
+                f"a Messager of {self._exp_id} plays {gate.part.label} again, from message {following.index + 1} of "
+                f"{len(gate.part.sends)} on. What was published while it was closed is lost"
             )
 
     def back(self, broker: Broker) -> None:
@@ -245,7 +245,7 @@ class Run:
 
     def _left(self) -> list[ScheduleGate]:
         """Return the gates of closed Messagers that have not said everything."""
-        return [gate for gate in self.lockstep.gates.values() if gate.suspended and gate.next_saying is not None]
+        return [gate for gate in self.lockstep.gates.values() if gate.suspended and gate.place.awaited is not None]
 
     def _say_recorded(self) -> None:
         """Say that nobody in the cast says some messages, and who publishes them."""
@@ -268,11 +268,11 @@ class Run:
         pace = ", timed out" if report.timed_out else ""
         pace += "" if report.order_known else ", order of reception not known"
         say(f"{report.label}: {plural(report.expected, 'message')} expected, {counts}{pace}")
-        if unheard := sum(not gate.subscriptions.hears(one.channel) for one in gate.part.receptions):
+        if unheard := sum(not gate.hearing.subscriptions.hears(one.channel) for one in gate.part.receptions):
             recorded = ", ".join(map(channels.decode, gate.part.covered)) or "nothing"
             say(
                 f"  {plural(unheard, 'message')} of the recording could not reach it: it was subscribed to "
-                f"{', '.join(gate.patterns) or 'nothing'}, and the recorded one to {recorded}"
+                f"{', '.join(gate.hearing.subscriptions.patterns) or 'nothing'}, and the recorded one to {recorded}"
             )
         if report.timed_out and not self._announcing.replayed and self.settings.live != "all":
             self._say_recorded()
@@ -331,7 +331,7 @@ class LateGate:
         if self._undecided:
             found = self._run.candidates(self._patterns, self._endpoint.agent)
             if len(found) > 1 and all(part.exact for part in found):
-                if any(part.sayings and part.sayings[0].needs for part in found):
+                if any(part.acts and part.acts[0].needs for part in found):
                     raise StoreError(_ambiguous(found))
                 return  # each of them speaks before it receives anything: its sender tells which it is
             await self._take(found)

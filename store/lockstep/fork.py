@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -40,25 +40,26 @@ from ..replay.clock import ReplayClock
 from ..replay.pipeline import Pipeline
 from ..replay.report import ReplayReport
 from ..replay.settings import ReplaySettings
-from .announcing import Announcing
 from .cast import Live
 from .copier import Copier
 from .cut import PrefixSource, load_prefix
+from .live_replay import joined
 from .play import Agents, LiveAgents
 from .policy import LockstepStopped
 from .prefix import Prefix, ProgramsMissing
 from .recorder_thread import RealThread, RecorderThread
-from .recording import key
 from .report import ForkReport
-from .run import PATIENCE_S, Lockstep
-from .schedule import Key
+from .run import Lockstep
+from .schedule import Key, key
+from .shared import PATIENCE_S
 from .virtual_time import VirtualLoop
-from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from messager import Messager
 
     from ..recording.recorder import Recorder
+    from ..replay.flow_control import Message
+    from ..replay.pipeline import Due
 
 PRESETS: dict[str, tuple[str, ...]] = {"agentsociety": ("exps:*:user-payback", "exps/*/user-payback")}
 """Channels whose recorded messages are not published, by name. AgentSociety's driver counts paybacks: repeated ones
@@ -231,7 +232,9 @@ class Fork:
         source: PrefixSource = await self._in_store(
             load_prefix(log, self._parent, self._at, self._start, self._map, self._broker)
         )
-        self._prefix = Prefix(source.cut.keys, begun=source.begun, released_on=self._is_published, repeating=self)
+        self._prefix = Prefix(
+            source.cut.keys, begun=source.begun, released_on=self._is_published, progress=self.progress
+        )
         self.lockstep = Lockstep(
             source.recording,
             kind_of(self._broker.url),
@@ -315,24 +318,8 @@ class Fork:
         pipeline.guard.refuse_large(
             one for one in lockstep.recording.messages if key(one) not in lockstep.cast.expected
         )
-        with Watchdog(self._patience):
-            async with (
-                Announcing(
-                    *(self._broker, self._into, lockstep.presence, kind_of(self._broker.url)),
-                    failed=lockstep.stop,
-                    note=lockstep.report.notes.append,
-                ) as announcing,
-                lockstep.observer(self._broker),
-            ):
-                try:
-                    if remote := [part for part in lockstep.cast.parts if part.key not in lockstep.gates]:
-                        self._prefix.stop_together(announcing)
-                        await announcing.start(part.key for part in lockstep.cast.parts)
-                        await self._prefix.until_there(remote)
-                    await pipeline.run(lockstep, self._plan)
-                except BaseException as error:
-                    self._end(error)  # while the others can be told
-                    raise
+        async with joined(lockstep, self._broker, self._into, failed=self._end):
+            await pipeline.run(self, self._plan)
         self._repeats = False
         uuids = {uuid: ordinal for ordinal, uuid in lockstep.recording.uuids.items()}
         repeated = [(uuids[uuid], seq) for uuid, seq in self._origins.found if uuid in uuids]
@@ -379,16 +366,23 @@ class Fork:
         found: set[Key] = set()
         for part in self.lockstep.cast.parts:
             if part.key not in self.lockstep.gates:
-                found.update(key(one.event) for one in part.sayings)
+                found.update(key(one.event) for one in part.acts)
                 found.update(one.origin for one in part.receptions)
                 found.update(map(key, part.marks))
         return found
 
-    def releasing(self, batch: list[Event]) -> None:
+    # Source of the pipeline
+
+    def batches(self) -> AsyncGenerator[Due, None]:
+        """Yield the recorded messages of the prefix when they are to be published."""
+        return self.lockstep.batches()
+
+    def publishing(self, batch: list[Event], wire: list[Message]) -> None:
         """Copy recorded messages that are about to be published."""
         self._copier.release(batch)
+        self.lockstep.publishing(batch, wire)
 
-    def released(self) -> None:
+    def published(self, batch: list[Event], dues: list[int] | None) -> None:
         """Count recorded messages that were published. Raises `ReplayFailed` if the broker refused one."""
         done = self._pipeline.report
         self.report.published = done.published

@@ -1,11 +1,11 @@
 """Schedule gate: holds the messages of one live Messager until their place in the recorded schedule.
 
-    broker ──> arrived ──> paired with a recorded reception ──> fetching ──> queue of the Messager
-                       └─> surplus: withheld until the last saying
-    send_message ──> sending: claims a recorded saying, waits for its turn ──> passed
+    broker ──> arrived ──> Hearing ─────────────┬──> fetching: delivers what comes before the next act
+                                              Place
+    send_message ──> sending ──> Claims, Turns ─┴──> passed: settles the act
 
-`fetching` delivers exactly the receptions that come before the next recorded saying, in recorded order. A saying has
-its turn when these were delivered, and when the earlier sayings of this Messager are done. Both depend only on what
+`fetching` delivers exactly the receptions that come before the next recorded act, in recorded order. An act has its
+turn when these were delivered, and when the earlier acts of this Messager are done. Both depend only on what
 happened before in the recording, so faithful agents cannot block each other; patience ends the waits of the others.
 """
 
@@ -16,8 +16,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from messager import channels
 from messager.endpoint import Endpoint
@@ -27,15 +26,13 @@ from messager.record import MessageRecord
 
 from ..errors import JudgeFailed
 from .announcing import is_announcement
-from .following import Company, Following
-from .pairing import Pairing
+from .claims import Claims
+from .hearing import Hearing
 from .patience import Turns
 from .policy import LockstepStopped
-from .presence import Subscriptions
-from .schedule import Key, Part, Reception, Saying, SayingState, Verdict
-from .verdicts import Unclaimed, Verdicts
-
-_MESSAGE = attrgetter("message")
+from .schedule import Act, ActState, Key, Part, Place, Reception, Verdict
+from .shared import Shared
+from .verdicts import Verdicts
 
 
 class GateState(Enum):
@@ -48,7 +45,7 @@ class GateState(Enum):
 
         ENDED ──> OPEN <──> IDLE   a fetch that found nothing ──> the next delivery
 
-    The last recorded message leads from the states of the first three rows to OPEN, or to ENDED if the recorded
+    The last recorded act leads from the states of the first three rows to OPEN, or to ENDED if the recorded
     Messager was closed with messages that it had not fetched; the end of the replay leads from ENDED to OPEN.
     """
 
@@ -61,6 +58,22 @@ class GateState(Enum):
     STOPPED = "nothing is sent or delivered any more"
 
 
+class Company(Protocol):
+    """What hears of the gates of a process whose Messagers found their parts by themselves: a `Run`."""
+
+    async def announce(self, key: str, patterns: Sequence[str]) -> None:
+        """Tell the other live programs to what the Messager of a part is subscribed."""
+
+    def closing(self, key: str) -> None:
+        """Note that the Messager of a part is about to be closed."""
+
+    async def left(self, key: str) -> None:
+        """Note that the Messager of a part is closed."""
+
+    def returned(self, key: str) -> None:
+        """Note that the Messager of a part is opened; before it was ever closed, nothing happens."""
+
+
 class ScheduleGate:
     """Gate of one live Messager (see `messager.gate.Gate`)."""
 
@@ -69,44 +82,30 @@ class ScheduleGate:
         endpoint: Endpoint,
         part: Part,
         verdicts: Verdicts,
-        replay: Following,
+        lockstep: Shared,
         company: Company | None = None,
         subscribe: Callable[[Part], Awaitable[None]] | None = None,
     ) -> None:
-        """`subscribe` is called with the part if the agent fetches before it has subscribed."""
+        """`company` hears of a Messager that found its part by itself. `subscribe` is called with the part if the agent
+        fetches before it has subscribed."""
         self.part = part
         self.verdicts = verdicts
         self.report = verdicts.report
         self.state = GateState.FOLLOWING
         self.open = False
         """True in the states OPEN and IDLE. An attribute, as it is asked several times for each message."""
-        self.subscriptions = Subscriptions(replay.kind, part.covered)
-        """Subscriptions of the live Messager."""
-        self._endpoint = endpoint
-        self._replay = replay
+        self.place = Place(part, continues=lockstep.policy.continues)
+        self.hearing = Hearing(self.place, endpoint, verdicts, lockstep)
+        self._claims = Claims(part, lockstep.match, verdicts)
+        self._lockstep = lockstep
+        self._policy = lockstep.policy
         self._company = company
         self._subscribe = subscribe
-        self._policy = replay.policy
-        self._holds = replay.policy.holds
-        self._match = replay.match
-        self._furthest = -1  # highest number of a saying that was claimed
-        self._boundary = 0  # sayings before this one do not limit what is fetched
-        self._next = 0  # number of the first saying that is awaited and not settled
-        self._handed = 0  # receptions before this one were delivered, or are lost
-        self.pairing = Pairing(replay.match, replay.sender_of, self._unheard, replay.may_differ, self._found)
-        """Arrivals and the receptions for which they stand."""
-        self.pairing.by_order = self._policy.by_order
-        self._unclaimed = Unclaimed(part.sayings)
         self._turns = Turns()
         self._fetches: list[asyncio.Future[None]] = []
-        self._claimed: dict[int, Saying] = {}  # by id of the record
-        self._silent: set[str] = set()  # senders in other processes that are not waited for
         self._held: list[asyncio.Future[None]] = []  # sendings that wait until the gate is open
-        self._unfetched = True  # False from a fetch until the next delivery
         self._stop_reason = ""
         self._marks = deque(part.marks)
-        self.pairing.add(part.receptions)
-        self.pairing.add_unreceived(part.unreceived)
         self._advance()
 
     @property
@@ -117,7 +116,7 @@ class ScheduleGate:
     @property
     def idle(self) -> bool:
         """True after a fetch that found nothing, since nothing is held back that is to be delivered."""
-        return self.state is GateState.IDLE or (self.state is GateState.ENDED and not self._unfetched)
+        return self.state is GateState.IDLE or (self.state is GateState.ENDED and not self.hearing.unfetched)
 
     def _enter(self, state: GateState) -> None:
         self.state = state
@@ -126,19 +125,12 @@ class ScheduleGate:
     # What arrives
 
     def check(self, hook: LogHook) -> None:
-        self._replay.check(hook)
+        self._lockstep.recording.check(hook)
 
     async def subscribed(self, patterns: Sequence[str]) -> None:
-        self.subscriptions.set(patterns)
         self._subscribe = None
-        if not self.part.exact:
-            self._add_weak_receptions()
-        for reception in self.part.receptions[self._handed :]:
-            if reception.unheard and self.subscriptions.copies(reception.channel):
-                reception.unheard = reception.lost = False
-                self.report.unsubscribed -= 1
-        self.pairing.recount(self.part.receptions)
-        self._replay.subscribed(self.part)
+        self.hearing.subscribed(patterns)
+        self._lockstep.presence.subscribed(self.part)
         self._advance()
         await self._announce()
 
@@ -146,14 +138,14 @@ class ScheduleGate:
         if is_announcement(message["channel"]) or self.state is GateState.STOPPED:
             return
         if self.open:
-            self._deliver_now(message)
+            if self.state is GateState.IDLE:
+                self._enter(GateState.OPEN)
+            self.hearing.deliver(message)
             return
-        reception = self.pairing.arrived(message)
-        if self._silent and reception is not None:
-            self._spoke_again(reception)
-        if self._all_said:
+        self.hearing.arrived(message)
+        if self._all_done:
             self._drain()
-        self.wake()
+        self._wake_fetches()
 
     async def fetching(self) -> None:
         self.check_stopped()
@@ -161,22 +153,22 @@ class ScheduleGate:
             await self._subscribe(self.part)
         if self.state is GateState.UNBOUND:
             self._enter(GateState.FOLLOWING)
-        while not (self.open or self.suspended or self._hand(self._limit())):
+        while not (self.open or self.suspended or self._hand(self.place.limit())):
             waiting = asyncio.get_running_loop().create_future()
             self._fetches.append(waiting)
             await waiting
             self.check_stopped()
-        if self._all_said and not self.open:
+        if self._all_done and not self.open:
             self._drain()
         self.check_stopped()
-        if self.open and not self._unfetched:
+        if self.open and not self.hearing.unfetched:
             self._enter(GateState.IDLE)
-        self._unfetched = False
+        self.hearing.unfetched = False
 
     async def _announce(self) -> None:
         if self._company is not None:
             for key in (self.part.key, *self.part.joined):
-                await self._company.announce(key, self.patterns)
+                await self._company.announce(key, self.hearing.subscriptions.patterns)
 
     def check_stopped(self) -> None:
         """Raise `LockstepStopped` if the gate was stopped."""
@@ -186,71 +178,65 @@ class ScheduleGate:
     # What is said
 
     async def sending(self, record: MessageRecord) -> None:
-        if self.state is GateState.STOPPED:
-            self.check_stopped()
-        if self._furthest < 0:
-            self._replay.begun(self.part)
+        self.check_stopped()
+        lockstep = self._lockstep
+        if self.place.furthest < 0:
+            lockstep.presence.begun(self.part)
         if self.open or self.state is GateState.ENDED:
-            saying = self._left(record)
+            act = self._claims.late(record)
         else:
-            channel = channels.encode(record.channel or "")
-            saying, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
-            if saying is not None and same:  # the usual path has no coroutine of its own
-                self._unclaimed.remove(saying)
-                saying.verdict = Verdict.MATCHED
-            elif saying is not None:
-                saying = await self._claim(saying, record)
-        if saying is None:
-            if self._holds:
+            act, same = self._claims.find(record)
+            if act is not None and not same:  # the usual path has no coroutine of its own
+                act = await self._judged(act, record)
+        if act is None:
+            if self._policy.holds:
                 await self._until_open(record)
-            if self._replay.admit is not None:
-                await self._replay.admit(None)
+            if lockstep.admit is not None:
+                await lockstep.admit(None)
             self._note_unexpected(record)
             return
-        saying.state, saying.said = SayingState.CLAIMED, True
-        self._furthest = max(self._furthest, saying.number)
-        self._claimed[id(record)] = saying
-        place = saying.event.recorder, saying.event.seq
+        self._claims.claim(act, record)
+        self.place.furthest = max(self.place.furthest, act.number)
+        place = act.event.recorder, act.event.seq
         if self._policy.origins:
-            record.origin = self._replay.origin(place)
-        if record.payload != saying.event.payload or saying.payload is not None:
-            self._replay.claimed(saying, record.payload)
+            record.origin = lockstep.origin(place)
+        if record.payload != act.event.payload or act.payload is not None:
+            lockstep.claimed(act, record.payload)
         try:
-            if not self._has_turn(saying):
-                await self._turns.wait(saying.number)
-            if (ready := self._replay.ready(place)) is not None:
+            if not self._has_turn(act):
+                await self._turns.wait(act.number)
+            if (ready := lockstep.presence.wait_for(place)) is not None:
                 await ready
-            if self._replay.admit is not None:
-                await self._replay.admit(saying.event)
-            if self.state is GateState.STOPPED:
-                self.check_stopped()
+            if lockstep.admit is not None:
+                await lockstep.admit(act.event)
+            self.check_stopped()
         except BaseException:
-            del self._claimed[id(record)]
-            self._unclaim(saying)
+            self._claims.pop(record)
+            self._claims.put_back(act)
             raise
 
     def passed(self, record: MessageRecord, done: bool) -> None:
-        saying = self._claimed.pop(id(record), None)
-        if saying is None:
+        act = self._claims.pop(record)
+        if act is None:
             return
         not_sent = record.kind == "failed" and (record.meta or {}).get("outcome") != "unknown"
-        if not done or (saying.awaited and not_sent):
-            self._unclaim(saying)  # it was not published: the agent may send it again
+        if not done or (act.awaited and not_sent):
+            self._claims.put_back(act)  # it was not published: the agent may send it again
             return
-        self.verdicts.said(saying, record)
-        if saying.verdict is Verdict.MATCHED and self.part.exact and self._handed < saying.needs:
-            self.verdicts.early(saying, record)
-        self._replay.spoke(self.part, saying)
-        saying.settle(SayingState.DONE)
+        self.verdicts.sent(act, record)
+        if act.verdict is Verdict.MATCHED and self.part.exact and self.place.handed < act.needs:
+            self.verdicts.early(act, record)
+        self._lockstep.spoke(self.part, act)
+        act.settle(ActState.DONE)
         self._advance()
 
     def marked(self, record: MessageRecord) -> None:
         name = (record.meta or {}).get("name")
         for at, mark in enumerate(self._marks):
             if (mark.meta or {}).get("name") == name:
-                record.origin = self._replay.origin((mark.recorder, mark.seq))
+                record.origin = self._lockstep.origin((mark.recorder, mark.seq))
                 del self._marks[at]
-                self._replay.progress()
+                self._lockstep.progress()
                 return
 
     async def close(self) -> None:
@@ -259,13 +245,13 @@ class ScheduleGate:
         self._subscribe = None
         if self.state in (GateState.FOLLOWING, GateState.UNBOUND):
             self._enter(GateState.SUSPENDED)
-        self.wake()
+        self._wake_fetches()
         self._turns.release()
-        if self._all_said:
+        if self._all_done:
             self._open()
         else:
-            self.subscriptions.set(())  # messages for it wait until it is subscribed again
-            self._replay.subscribed(self.part)
+            self.hearing.subscriptions.set(())  # messages for it wait until it is subscribed again
+            self._lockstep.presence.subscribed(self.part)
         _resolve(self._held, NotConnected("not sent: the Messager was closed meanwhile. Send before closing it."))
         if self._company is not None:
             if not self.open:
@@ -285,13 +271,13 @@ class ScheduleGate:
 
         In a fork, what was not said stops it, and an open gate has all behind it.
         """
-        if self.state is GateState.STOPPED or (self.open and self._holds):
+        if self.state is GateState.STOPPED or (self.open and self._policy.holds):
             return
-        for saying in self.part.sayings:
-            if not saying.settled and saying.event.kind != "failed":  # one that is on its way may be late
-                saying.settle(SayingState.MISSING)
-                self.verdicts.missing(saying)
-        self._next = len(self.part.sayings)
+        for act in self.part.acts:
+            if not act.settled and act.bounds:  # one that is on its way may be late
+                act.settle(ActState.MISSING)
+                self.verdicts.missing(act)
+        self.place.advance()
         self._open()
         if not self.open:
             self.stop("the prefix of the fork was not completed")
@@ -310,49 +296,33 @@ class ScheduleGate:
     # What is given up
 
     def lost(self, arrives: Callable[[Reception], bool]) -> bool:
-        """Give up the receptions that a fetch waits for and that no longer arrive; return whether there were any."""
-        if not self.waits:
+        """Give up the receptions that the agent waits for and that no longer arrive; return whether there were any."""
+        if not (self.waits and self.hearing.lost(arrives)):
             return False
-        deaf = not self.patterns  # nothing arrives at all
-        found = [
-            reception
-            for reception in self.part.receptions[self._handed : None if deaf else self._limit()]
-            if reception.message is None and not reception.lost and (deaf or not arrives(reception))
-        ]
-        for reception in found:
-            unsubscribed = not self.subscriptions.copies(reception.channel)
-            if unsubscribed:
-                self.subscriptions.miss(reception.channel)
-            self._give_up(reception, unheard=unsubscribed)
-            if not unsubscribed and (sender := self._replay.remote(reception)) is not None:
-                self.silence(sender)
-        if found:
-            self.report.timed_out = True
-            self.wake()
-        return bool(found)
+        self.report.timed_out = True
+        self._wake_fetches()
+        return True
 
     @property
     def waits(self) -> bool:
         """True if the agent waits for others, in a fetch or for its turn."""
         return bool(self._fetches or self._turns.waiting)
 
-    def silence(self, sender: str) -> None:
-        """Do not wait for messages of a sender, until one arrives."""
-        self._silent.add(sender)
+    def expect(self, source: Key, payload: bytes) -> None:
+        """Expect a recorded message with this payload: a live agent of this process is about to say it."""
+        self.hearing.expect(source, payload)
 
     def never_said(self, source: Key) -> None:
         """Do not wait for a message that its sender did not say."""
-        for reception in self.pairing.of_source(source):
-            if reception.message is None and not reception.lost and not reception.handed:
-                self._give_up(reception)
-                self.wake()
+        if self.hearing.never_said(source):
+            self._wake_fetches()
 
     def release(self) -> bool:
         """Let a call continue that waits only for a fetch that does not come; return whether there was any.
 
         Later calls do not wait for a fetch either, until there is one.
         """
-        following = self._following()
+        following = self.place.following()
         if not self.waits and following is not None and not following.awaited:
             self.report.timed_out = True
             self.miss(following)  # it was blocked: nobody waits for it but the next fetch
@@ -360,28 +330,23 @@ class ScheduleGate:
         first = self._turns.first
         if self._fetches or first is None:
             return False
-        if first > self._next:
-            if (before := self.next_saying) is None or before.state is not SayingState.PENDING:
+        if first > self.place.number:
+            if (before := self.place.awaited) is None or before.state is not ActState.PENDING:
                 return False
             self.report.timed_out = True
-            self.miss(before)  # the agent says a later one
+            self.miss(before)  # the agent goes on with a later one
             return True
         self._enter(GateState.UNBOUND)
         self.report.timed_out = True
         self._wake_turns()
         return True
 
-    def miss(self, saying: Saying) -> None:
-        """Give up a saying."""
-        if not saying.settled:
-            saying.settle(SayingState.MISSING)
-            self.verdicts.missing(saying)
+    def miss(self, act: Act) -> None:
+        """Give up an act."""
+        if not act.settled:
+            act.settle(ActState.MISSING)
+            self.verdicts.missing(act)
             self._advance()
-
-    @property
-    def next_saying(self) -> Saying | None:
-        """The first saying that is awaited and not settled; None after the last one."""
-        return self.part.sayings[self._next] if self._next < len(self.part.sayings) else None
 
     @property
     def marks_left(self) -> int:
@@ -395,191 +360,100 @@ class ScheduleGate:
     @property
     def waits_for(self) -> str | None:
         """Text that names the message that the gate waits for; None if it is open, or if its agent is to go on."""
-        if self.open:
+        all_done = self._all_done
+        if self.open or not (self.waits or all_done):
             return None
-        limit = len(self.part.receptions) if self._all_said else self._limit()
-        absent = [one for one in self.part.receptions[:limit] if one.message is None and not (one.handed or one.lost)]
-        if not absent or not (self.waits or self._all_said):
+        absent = self.hearing.absent(len(self.part.receptions) if all_done else self.place.limit())
+        if absent is None:
             return None
-        return f"{self.part.label} waits for message {absent[0].arrival}, on {channels.decode(absent[0].channel)}"
+        return f"{self.part.label} waits for message {absent.arrival}, on {channels.decode(absent.channel)}"
+
+    # The end
 
     @property
-    def patterns(self) -> list[str]:
-        """Patterns to which the live Messager is subscribed."""
-        return self.subscriptions.patterns
-
-    # Receptions
-
-    def _add_weak_receptions(self) -> None:
-        """Add the receptions of new subscriptions, in replay order; what was delivered stays so."""
-        known = {one.origin for one in self.part.receptions}
-        handed = self.part.receptions[: self._handed]
-        last = handed[-1].arrival if handed else 0
-        found = self._replay.weak_receptions(self.subscriptions.copies)
-        added = [one for one in found if one.origin not in known and one.arrival > last]
-        rest = sorted([*self.part.receptions[self._handed :], *added], key=lambda one: one.arrival)
-        self.part.receptions = handed + rest
-        self.part.number()
-        self.pairing.add(added)
-
-    def _limit(self) -> int:
-        """Return the number of receptions before the next saying."""
-        following = self._following()
-        return self._end if following is None else following.needs
-
-    def _following(self) -> Saying | None:
-        """Return the next saying; a failed one does not count, and a blocked one only until a later one is said."""
-        sayings = self.part.sayings
-        while self._boundary < len(sayings):
-            saying = sayings[self._boundary]
-            if saying.state is SayingState.CLAIMED:
-                return saying
-            left_out = saying.event.kind == "failed" or (saying.number < self._furthest and not saying.awaited)
-            if saying.state is SayingState.PENDING and not left_out:
-                return saying
-            self._boundary += 1
-        return None
-
-    def _hand(self, limit: int) -> bool:
-        """Deliver the receptions before `limit` if all of them have arrived; return False to wait."""
-        if limit <= self._handed:
-            return True
-        receptions = self.part.receptions
-        # Most arrive in order: all others are looked at when the last one is there, not for each arrival.
-        arrived = receptions[limit - 1].message is not None and all(map(_MESSAGE, receptions[self._handed : limit]))
-        if not arrived and not self.pairing.complete(receptions, self._handed, limit):
-            return False
-        for reception in receptions[self._handed : limit]:
-            if reception.message is not None:
-                self._deliver(reception)
-            reception.handed = True  # also if it was lost: a later arrival is withheld
-        self._handed = limit
-        self.report.order_known = self.pairing.order_known
-        if self._turns.waiting:
-            self._wake_turns()
-        self._replay.progress()
-        return True
-
-    def _unheard(self, reception: Reception) -> bool:
-        """Give a reception up if the live Messager will not subscribe to its channel, or if its sender is silent."""
-        if (
-            self.patterns
-            and not self.subscriptions.copies(reception.channel)
-            and not self.subscriptions.may_come(reception.channel)
-        ):
-            self._give_up(reception, unheard=True)
-        elif self._silent and not reception.lost and self._replay.remote(reception) in self._silent:
-            self._give_up(reception)
-        return reception.lost
-
-    def _give_up(self, reception: Reception, *, unheard: bool = False) -> None:
-        """Do not wait for a reception: it is lost, or the live Messager is not subscribed to its channel."""
-        self.pairing.give_up(reception)
-        reception.unheard = unheard
-        if unheard:
-            self.report.unsubscribed += 1
-        else:
-            self.report.lost += 1
-
-    def _found(self, reception: Reception) -> None:
-        """Note that a reception has arrived that was given up."""
-        self.report.lost -= 1
-        self._spoke_again(reception)
-
-    def _spoke_again(self, reception: Reception) -> None:
-        if (sender := self._replay.remote(reception)) is not None:
-            self._silent.discard(sender)
-
-    def _deliver(self, reception: Reception) -> None:
-        assert reception.message is not None
-        reception.handed = self._unfetched = True
-        message, reception.message = reception.message, None
-        self.verdicts.heard(message["channel"], message["data"])
-        origin = None
-        # In a fork, a reception that only stands for its sending repeats no event.
-        if self._policy.origins and not (self._holds and not self.part.exact and reception.origin == reception.source):
-            origin = self._replay.origin(reception.origin)
-        self._endpoint.deliver(message, origin)
-
-    def _deliver_now(self, message: dict[str, Any], origin: tuple[str, int] | None = None) -> None:
-        self._unfetched = True
-        if self.state is GateState.IDLE:
-            self._enter(GateState.OPEN)
-        self._endpoint.deliver(message, origin)
-
-    @property
-    def _all_said(self) -> bool:
-        """True if no saying is left that others wait for."""
-        return self._next >= len(self.part.sayings) and not self._claimed
-
-    @property
-    def _end(self) -> int:
-        """Number of receptions that are delivered before the end: all, if the agent continues after the recording."""
-        return len(self.part.receptions) if self._policy.continues else self.part.end
+    def _all_done(self) -> bool:
+        """True if no act is left that others wait for."""
+        return self.place.awaited is None and not len(self._claims)
 
     def _drain(self) -> None:
-        """Open after the last saying, when all has arrived that the recorded Messager had fetched after it.
+        """Open after the last act, when all has arrived that the recorded Messager had fetched after it.
 
         It may have spoken no more because of that: an agent that ticks until it is told to stop. One that ticks a
         number of times would hear more than it did if it got what the Messager had not fetched when it was closed: the
         gate stays shut then, and fetches find nothing, until the replay ends. If the recording does not tell what was
         fetched, everything received counts. A Messager that never spoke gets everything when it arrives.
         """
-        if not self.part.sayings or (self._hand(self._end) and self._end == len(self.part.receptions)):
+        end = self.place.end
+        if not self.part.acts or (self._hand(end) and end == len(self.part.receptions)):
             self._open()
-        elif self._handed >= self._end and self.state in (GateState.FOLLOWING, GateState.UNBOUND):
+        elif self.place.handed >= end and self.state in (GateState.FOLLOWING, GateState.UNBOUND):
             self._enter(GateState.ENDED)
 
     def _open(self) -> None:
         """Deliver everything, and let everything pass from now on; in a fork, only if all of the prefix is there."""
         if self.open or self.state is GateState.STOPPED:
             return
-        if self._holds and not self._hand(len(self.part.receptions)):
+        if self._policy.holds and not self._hand(len(self.part.receptions)):
             return
         was_ended = self.state is GateState.ENDED
         self._enter(GateState.OPEN)
-        for reception in self.part.receptions[self._handed :]:
-            if reception.message is not None:
-                self.report.withheld += was_ended
-                self._deliver(reception)
-        for message in self.pairing.take_kept():
-            self.report.withheld += 1
-            self._deliver_now(message)
-        self.wake()
+        self.hearing.hand_rest(withheld=was_ended)
+        self._wake_fetches()
         self._turns.release()
         _resolve(self._held)
-        self._replay.progress()
+        self._lockstep.progress()
 
-    def wake(self) -> None:
-        """Let the calls of `fetching` look again, after something has changed."""
+    # What goes on
+
+    def _hand(self, limit: int) -> bool:
+        """Deliver the receptions before `limit` if all of them have arrived; return False to wait."""
+        handed = self.place.handed
+        if not self.hearing.hand(limit):
+            return False
+        if self.place.handed > handed:
+            self._wake_turns()
+            self._lockstep.progress()
+        return True
+
+    def _advance(self) -> None:
+        """Go to the next act, after one was settled; open after the last one."""
+        self.place.advance()
+        self._wake_fetches()
+        if self._all_done:
+            self._drain()
+        else:
+            self._wake_turns()
+        self._lockstep.progress()
+
+    def _has_turn(self, act: Act) -> bool:
+        return self.open or self.place.has_turn(act, unbound=self.state is GateState.UNBOUND)
+
+    def _wake_fetches(self) -> None:
         if self._fetches:
             _resolve(self._fetches)
 
-    # Sayings
+    def _wake_turns(self) -> None:
+        if self._turns.waiting:
+            self._turns.wake(self.place.number, lambda number: self._has_turn(self.part.acts[number]))
 
-    async def _claim(self, saying: Saying, record: MessageRecord) -> Saying | None:
-        """Return the recorded saying in whose place another message is said; None if that is unexpected."""
-        if self.verdicts.is_replaced(record):
-            return None
-        self._unclaimed.remove(saying)  # before the judge, which other calls do not wait for
+    # What was not expected
+
+    async def _judged(self, act: Act, record: MessageRecord) -> Act | None:
+        """Return the recorded act in whose place another message is said; None if that is unexpected."""
         try:
-            same = await self.verdicts.accepts(saying, record.payload)
-        except BaseException as error:
-            self._unclaimed.put_back(saying)
-            if isinstance(error, JudgeFailed):
-                self._replay.stop(error)  # also if the agent handles the error of its call
+            found = await self._claims.judge(act, record)
+        except JudgeFailed as error:
+            self._lockstep.stop(error)  # also if the agent handles the error of its call
             raise
-        saying.verdict = Verdict.MATCHED if same else Verdict.DIFFERENT
-        if self._holds and not same:
-            self.verdicts.said(saying, record)  # which stops the fork
+        if found is not None and self._policy.holds and found.verdict is Verdict.DIFFERENT:
+            self.verdicts.sent(found, record)  # which stops the fork
         self.check_stopped()
-        return saying
+        return found
 
     async def _until_open(self, record: MessageRecord) -> None:
         """Hold what was not recorded until the gate is open. It is a divergence if a recorded message is awaited."""
-        if not self.open and any(
-            one.awaited and one.state is SayingState.PENDING for one in self.part.sayings[self._next :]
-        ):
+        left = self.part.acts[self.place.number :]
+        if not self.open and any(one.awaited and one.state is ActState.PENDING for one in left):
             self._note_unexpected(record)
         while not self.open:
             self.check_stopped()
@@ -588,47 +462,9 @@ class ScheduleGate:
             await waiting
         self.check_stopped()
 
-    def _left(self, record: MessageRecord) -> Saying | None:
-        """Return the saying in whose place a message is said after the gate has opened: a late or a blocked one."""
-        channel = channels.encode(record.channel or "")
-        saying, same = self._unclaimed.find(channel, record.from_id, record.payload, self._match)
-        if saying is None or not same or (saying.awaited and saying.state is not SayingState.MISSING):
-            return None
-        self._unclaimed.remove(saying)
-        saying.verdict = Verdict.MATCHED
-        return saying
-
-    def _unclaim(self, saying: Saying) -> None:
-        """Expect a saying again, as its message was not sent."""
-        saying.said, saying.verdict = False, Verdict.MISSING
-        if saying.state is SayingState.CLAIMED:
-            saying.state, saying.verdict = SayingState.PENDING, None
-        self._unclaimed.put_back(saying)
-
-    def _has_turn(self, saying: Saying) -> bool:
-        heard = self._handed >= saying.needs or self.state is GateState.UNBOUND
-        return self.open or (heard and saying.number <= self._next)
-
     def _note_unexpected(self, record: MessageRecord) -> None:
         if not (self.open and self._policy.continues):
             self.verdicts.unexpected(record)
-
-    def _advance(self) -> None:
-        """Find the next saying, after one was settled; open after the last one."""
-        sayings = self.part.sayings
-        following = self._next
-        while following < len(sayings) and ((one := sayings[following]).settled or not one.awaited):
-            following += 1
-        self._next = following
-        self.wake()
-        if self._all_said:
-            self._drain()
-        elif self._turns.waiting:
-            self._wake_turns()
-        self._replay.progress()
-
-    def _wake_turns(self) -> None:
-        self._turns.wake(self._next, lambda number: self._has_turn(self.part.sayings[number]))
 
 
 def _resolve(waiting: list[asyncio.Future[None]], error: Exception | None = None) -> None:

@@ -23,13 +23,12 @@ from .announcing import Announcing
 from .cast import Live, make_cast
 from .cut import load_recording
 from .play import Agents, LiveAgents
-from .recording import key
 from .report import CastReport
-from .run import PATIENCE_S, Lockstep
-from .schedule import Part
+from .run import Lockstep
+from .schedule import Part, key
+from .shared import PATIENCE_S
 from .to_the_end import OnTimeout, ToTheEnd
 from .virtual_time import VirtualLoop, run_in_thread
-from .watchdog import Watchdog
 
 if TYPE_CHECKING:
     from messager import Messager
@@ -168,9 +167,8 @@ class LiveReplay(Replay):
         """Publish the recorded messages between those of live agents."""
         lockstep = self._schedule()
         without_messager = self.settings.wait_for_subscribers > 0
-        with Watchdog(self._patience):
-            async with joined(lockstep, self._broker, self._exp_id, without_messager=without_messager):
-                await self._pipeline.run(lockstep, plan)
+        async with joined(lockstep, self._broker, self._exp_id, without_messager=without_messager):
+            await self._pipeline.run(lockstep, plan)
         self.report.loops = 1
 
 
@@ -179,34 +177,50 @@ NAMED = 5
 
 
 @asynccontextmanager
-async def joined(lockstep: Lockstep, broker: Broker, exp_id: str, *, without_messager: bool) -> AsyncIterator[None]:
+async def joined(
+    lockstep: Lockstep,
+    broker: Broker,
+    exp_id: str,
+    *,
+    without_messager: bool = False,
+    failed: Callable[[BaseException], None] = lambda error: None,
+) -> AsyncIterator[None]:
     """Context in which live programs with this exp_id take the parts that no Messager of this process has.
 
     It begins when they have announced themselves, or patience ends; with `without_messager`, they are programs that do
-    not. Programs that play somebody else, or are not subscribed, are noted in the report at the end. Raises
-    `ReplayFailed` if nobody came for any of the parts.
+    not. `failed` is called with an error while the others can still be told. Programs that play somebody else are noted
+    in the report at the end. Raises `ReplayFailed` if nobody came for any of the parts.
     """
     announcing = Announcing(
         *(broker, exp_id, lockstep.presence, kind_of(broker.url)),
         failed=lockstep.stop,
         note=lockstep.report.notes.append,
+        stopped=lockstep.policy.stopped_elsewhere,
     )
     async with announcing, lockstep.observer(broker):
-        remote = [part for part in lockstep.cast.parts if part.key not in lockstep.gates]
-        if remote:
-            await announcing.start(part.key for part in lockstep.cast.parts)
-            if without_messager:
-                lockstep.unannounced(remote)
-            else:
-                await lockstep.policy.until_there(remote)
-                if not lockstep.gates and not any(part.key in lockstep.presence.remote for part in remote):
-                    why = _nobody_came(lockstep, exp_id, remote), announcing.refusals()
-                    raise ReplayFailed(". ".join(filter(None, why)))
-        yield
+        try:
+            if remote := [part for part in lockstep.cast.parts if part.key not in lockstep.gates]:
+                lockstep.policy.stop_together(announcing)
+                await announcing.start(part.key for part in lockstep.cast.parts)
+                if without_messager:
+                    lockstep.unannounced(remote)
+                else:
+                    await lockstep.policy.until_there(remote)
+                    if not (lockstep.gates or lockstep.policy.holds or lockstep.presence.remote.keys() & _keys(remote)):
+                        why = _nobody_came(lockstep, exp_id, remote), announcing.refusals()
+                        raise ReplayFailed(". ".join(filter(None, why)))
+            yield
+        except BaseException as error:
+            failed(error)
+            raise
         if others := _others(lockstep):
             lockstep.report.notes.append(
                 f"live programs of {exp_id} play {others}, whose messages were published from the recording as well"
             )
+
+
+def _keys(parts: list[Part]) -> set[str]:
+    return {part.key for part in parts}
 
 
 def _nobody_came(lockstep: Lockstep, exp_id: str, remote: list[Part]) -> str:
@@ -250,23 +264,23 @@ def live_status(lockstep: Lockstep) -> dict[str, Any]:
     for part in parts[:PARTS]:
         report = known.get(part.key)
         counts = {name: 0 if report is None else getattr(report, name) for name in _COUNTS}
-        counts["expected"] = counts["expected"] or len(part.sayings)
+        counts["expected"] = counts["expected"] or len(part.sends)
         spoken = counts["matched"] + counts["different"] + counts["unexpected"] > 0
         there = part.key in lockstep.gates or part.key in presence.remote or spoken
         listed.append({"label": part.label, "there": there, **counts})
     waits: list[dict[str, Any]] = []
     absent = presence.awaited
     waits += [{"part": part.label, "for": "subscription"} for part in parts if part.key in absent]
-    if (awaited := lockstep.awaited) is not None:
-        part, saying = awaited
+    if (awaited := lockstep.release.awaited) is not None:
+        part, act = awaited
         waits.append(
             {
                 "part": part.label,
                 "for": "message",
-                "number": saying.number + 1,
-                "of": len(part.sayings),
-                "channel": channels.decode(saying.channel),
-                "cursor": str(saying.event.cursor),
+                "number": act.index + 1,
+                "of": len(part.sends),
+                "channel": channels.decode(act.channel),
+                "cursor": str(act.event.cursor),
             }
         )
     return {"of": len(parts), "parts": listed, "waiting_for": waits[:PARTS]}

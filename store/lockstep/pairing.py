@@ -54,6 +54,7 @@ class Pairing:
     `unheard` returns whether a reception is not to be awaited, because the Messager is not subscribed to its channel.
     `may_differ` returns whether a message that does not match may stand for a reception.
     `found` is called with each reception whose message arrived after it had been given up.
+    `by_order` is False to pair only what matches.
     """
 
     def __init__(
@@ -63,11 +64,11 @@ class Pairing:
         unheard: Callable[[Reception], bool],
         may_differ: Callable[[Reception], bool],
         found: Callable[[Reception], None],
+        *,
+        by_order: bool = True,
     ) -> None:
         self.never_received: list[dict[str, Any]] = []
         """Arrivals that the recorded Messager did not receive, or that came too late. They stand for no reception."""
-        self.by_order = True
-        """False to pair only what matches."""
         self.order_known = True
         """False once an arrival differed from the recording, and messages of several senders were candidates."""
         self._match = match
@@ -75,6 +76,7 @@ class Pairing:
         self._unheard = unheard
         self._may_differ = may_differ
         self._found = found
+        self._by_order = by_order
         self._by_payload: dict[tuple[bytes, bytes], deque[Reception]] = {}
         self._by_source: dict[Key, list[Reception | Unreceived]] = {}
         self._expected: dict[Key, bytes] = {}  # payloads that are not the recorded ones, by source
@@ -89,9 +91,8 @@ class Pairing:
         early = sorted(one for on in self._channels.values() for arrivals in on.surplus.values() for one in arrivals)
         self._drop_surplus()
         for reception in receptions:
-            if reception.source is not None:
-                self._by_source.setdefault(reception.source, []).append(reception)
-                reception.payload = self._expected.get(reception.source, reception.payload)
+            self._by_source.setdefault(reception.source, []).append(reception)
+            reception.payload = self._expected.get(reception.source, reception.payload)
             self._by_payload.setdefault((reception.channel, reception.payload), deque()).append(reception)
             on = self._on(reception.channel)
             on.receptions.append(reception)
@@ -164,13 +165,13 @@ class Pairing:
             if any(surplus[channel] < count for channel, count in self._absent.items()):
                 return False  # until there are as many, the missing ones may still match
             absent = [reception for reception in receptions[begin:end] if reception.awaited]
-            if not self.by_order or not all(map(self._may_differ, absent)):
+            if not self._by_order or not all(map(self._may_differ, absent)):
                 return False
             pairs = self._in_order(absent)
             if len(pairs) < len(absent):
                 return False
             self._pair_in_order(pairs)
-        if self.by_order and any(on.surplus for on in self._channels.values()):
+        if self._by_order and any(on.surplus for on in self._channels.values()):
             free = (one for one in receptions[begin:end] if one.lost and one.message is None and self._may_differ(one))
             self._pair_in_order(self._in_order(free))
         return True

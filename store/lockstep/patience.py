@@ -63,7 +63,7 @@ class Patience:
 
 
 class Turns:
-    """Waiting calls, by the number of the saying that each of them says."""
+    """Waiting calls, by the number of the act that each of them says."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, asyncio.Future[None]] = {}

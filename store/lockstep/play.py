@@ -100,7 +100,7 @@ class LiveAgents:
             if not isinstance(error, Exception):
                 raise
         else:
-            self._lockstep.ended(part)
+            self._lockstep.returned(part)
 
     def _messager(self) -> Messager:
         if kind_of(self._broker.url).separator == "/":

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import StoreError
-from ..log.event import Event
+from .announcing import Announcing
 from .report import Divergence
 from .schedule import Part
 
@@ -57,11 +57,11 @@ class Policy:
     def stopped(self, error: Exception) -> None:
         """Note that the replay stops, once."""
 
+    def stop_together(self, announcing: Announcing) -> None:
+        """Tell the live programs of other processes if this one stops."""
+
+    def stopped_elsewhere(self, notice: dict[str, Any]) -> None:
+        """Stop, because a live program of another process does."""
+
     def progress(self) -> None:
         """Note that something has happened that others may wait for."""
-
-    def releasing(self, batch: list[Event]) -> None:
-        """Note recorded messages that are about to be published."""
-
-    def released(self) -> None:
-        """Note that recorded messages were published, or refused by the broker."""

@@ -11,16 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from ..log.event import Event
 from ..text import safe
 from .announcing import Announcing
 from .policy import LockstepStopped, Policy
-from .recording import key
 from .report import KINDS, Divergence, Player, as_text
 from .run import Lockstep
-from .schedule import Key, Part, SayingState
+from .schedule import ActState, Key, Part, key
 from .verdicts import HEARD_SHOWN
 
 MOST_SHOWN = 10_000
@@ -57,10 +55,10 @@ class StopNotice:
         kind, channel, agent, said = (told.get(name) for name in ("kind", "channel", "agent", "said"))
         index, of, path, heard = (told.get(name) for name in ("index", "of", "path", "heard"))
         part = next((one for one in parts if one.label == told.get("part")), None)
-        saying = None
-        if part is not None and isinstance(index, int) and of == len(part.sayings) and 0 <= index < of:
-            saying = part.sayings[index]
-        if part is None or (index is not None and saying is None) or kind not in KINDS:
+        act = None
+        if part is not None and isinstance(index, int) and of == len(part.sends) and 0 <= index < of:
+            act = part.sends[index]
+        if part is None or (index is not None and act is None) or kind not in KINDS:
             return cls(reason)
         return cls(
             reason,
@@ -69,9 +67,9 @@ class StopNotice:
                 part=part.label,
                 agent=agent if isinstance(agent, str | int | float) else None,
                 channel=str(channel)[:MOST_SHOWN],
-                index=None if saying is None else saying.number,
-                of=len(part.sayings),
-                expected=None if saying is None else saying.event,
+                index=None if act is None else act.index,
+                of=len(part.sends),
+                expected=None if act is None else act.event,
                 said=_bytes(said) if isinstance(said, str) else None,
                 path=path[:MOST_SHOWN] if isinstance(path, str) else None,
                 heard=[
@@ -114,26 +112,14 @@ class ProgramsMissing(LockstepStopped):
         self.parts, self.patience, self.parent = parts, patience, parent
 
 
-class Repeating(Protocol):
-    """Who follows how a prefix is repeated: a `Fork`."""
-
-    def progress(self) -> None:
-        """Note that live agents have repeated an event."""
-
-    def releasing(self, batch: list[Event]) -> None:
-        """Note recorded messages that are about to be published."""
-
-    def released(self) -> None:
-        """Note that recorded messages were published, or refused by the broker."""
-
-
 class Prefix(Policy):
     """Policy for the part `cut` of a recording, given by the keys of its events; then its live agents go on.
 
     The recording is the complete one, so that an agent that is silent in the prefix is known as well. `begun` are the
     events that are part of the checkpoints of the agents, which do not repeat them. `released_on` says whether recorded
     messages of a channel are published. `others` is True if live agents of other processes take part: if the judge
-    accepts another payload there, only the order tells here for which message it stands.
+    accepts another payload there, only the order tells here for which message it stands. `progress` is called when live
+    agents may have repeated an event.
     """
 
     holds = continues = origins = True
@@ -146,13 +132,13 @@ class Prefix(Policy):
         begun: frozenset[Key] = frozenset(),
         released_on: Callable[[str], bool] = lambda channel: True,
         others: bool = False,
-        repeating: Repeating | None = None,
+        progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._cut, self._played = cut, cut - begun
         self._released_on = released_on
         self._others = others
-        self._repeating = repeating
-        self._tell: Callable[[StopNotice], None] = lambda notice: None
+        self._progress = progress
+        self._announcing: Announcing | None = None
         self._moved = asyncio.Event()
         self._all_released = False
         self._programs: set[str] = set()  # keys of the parts that programs of other processes are to announce
@@ -167,7 +153,7 @@ class Prefix(Policy):
             if key(entry) not in cast.expected and not self._released_on(entry.channel or "")
         }
         for part in cast.parts:
-            part.sayings = [one for one in part.sayings if key(one.event) in played]
+            part.acts = [one for one in part.acts if key(one.event) in played]
             part.receptions = [one for one in part.receptions if one.origin in played and one.source not in dropped]
             part.marks = [one for one in part.marks if key(one) in played]
             part.number()
@@ -198,12 +184,10 @@ class Prefix(Policy):
         return found is None or found[1].settled or not found[1].awaited
 
     def stop_together(self, announcing: Announcing) -> None:
-        """Stop with the live programs of other processes, and tell them why this one stops."""
-        self._tell = lambda notice: announcing.stopped(notice.to_dict())
-        announcing.on_stopped = self._stopped_elsewhere
+        self._announcing = announcing
 
     def needs(self, part: Part) -> bool:
-        return bool(part.sayings or (part.receptions and not self.lockstep.gates))
+        return bool(part.acts or (part.receptions and not self.lockstep.gates))
 
     async def until_there(self, parts: list[Part]) -> None:
         """Wait until the Messagers of these parts, in other processes, have announced themselves.
@@ -233,7 +217,7 @@ class Prefix(Policy):
         lockstep = self.lockstep
         self._all_released = True
         await lockstep.presence.started(
-            one for one in lockstep.cast.parts if one.sayings and one.key not in lockstep.gates
+            one for one in lockstep.cast.parts if one.acts and one.key not in lockstep.gates
         )
         while not lockstep.failed and any(not gate.open or gate.marks_left for gate in lockstep.gates.values()):
             self._moved.clear()
@@ -252,11 +236,11 @@ class Prefix(Policy):
             self._moved.set()
             return
         waits = next((what for gate in gates if (what := gate.waits_for) is not None), None)
-        if lockstep.awaited is not None:
-            part, saying = lockstep.awaited
-            if waits is None or saying.state is SayingState.PENDING:
+        if lockstep.release.awaited is not None:
+            part, act = lockstep.release.awaited
+            if waits is None or act.state is ActState.PENDING:
                 lockstep.observed(part).report.timed_out = True
-                waits = f"{part.label} did not say message {saying.number + 1} of {len(part.sayings)}"
+                waits = f"{part.label} did not say message {act.index + 1} of {len(part.sends)}"
         if waits is None and not lockstep.releasing:
             return  # no recorded messages in this process: its agents may think as long as they like
         waits = waits or "a live Messager did not subscribe"
@@ -276,7 +260,9 @@ class Prefix(Policy):
             if part.key not in lockstep.gates:
                 there = part.key in lockstep.presence.remote
                 lockstep.observed(part).report.player = Player.ELSEWHERE if there else Player.NOBODY
-        self._tell(StopNotice(str(error), error.divergence if isinstance(error, PrefixDiverged) else None))
+        if self._announcing is not None:
+            divergence = error.divergence if isinstance(error, PrefixDiverged) else None
+            self._announcing.stop(StopNotice(str(error), divergence).to_dict())
         for gate in lockstep.gates.values():
             if not gate.open:
                 gate.stop(str(error))
@@ -284,18 +270,9 @@ class Prefix(Policy):
 
     def progress(self) -> None:
         self._moved.set()
-        if self._repeating is not None:
-            self._repeating.progress()
+        self._progress()
 
-    def releasing(self, batch: list[Event]) -> None:
-        if self._repeating is not None:
-            self._repeating.releasing(batch)
-
-    def released(self) -> None:
-        if self._repeating is not None:
-            self._repeating.released()
-
-    def _stopped_elsewhere(self, data: dict[str, Any]) -> None:
+    def stopped_elsewhere(self, data: dict[str, Any]) -> None:
         lockstep = self.lockstep
         notice = StopNotice.of_dict(data, lockstep.cast.parts)
         divergence = notice.divergence
@@ -314,8 +291,8 @@ class Prefix(Policy):
         waited, there = lockstep.presence.awaited, lockstep.gates.keys() | lockstep.presence.remote.keys()
         if not lockstep.releasing:
             waited |= self._programs
-        elif (awaited := lockstep.awaited) is not None and not (
-            awaited[0].key in there or any(saying.settled for saying in awaited[0].sayings)
+        elif (awaited := lockstep.release.awaited) is not None and not (
+            awaited[0].key in there or any(act.settled for act in awaited[0].acts)
         ):
-            waited |= {part.key for part in lockstep.cast.parts if any(one.awaited for one in part.sayings)}
+            waited |= {part.key for part in lockstep.cast.parts if any(one.awaited for one in part.acts)}
         return [part for part in lockstep.cast.parts if part.key in waited - there]

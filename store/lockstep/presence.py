@@ -20,7 +20,8 @@ class Presence:
     def __init__(self, parts: Iterable[Part]) -> None:
         self.remote: dict[str, Hears] = {}
         """Parts of other processes, by key."""
-        self._local: dict[str, Hears] = {}
+        self.local: dict[str, Hears] = {}
+        """Parts of this process, by key."""
         self._started: set[str] = set()
         self._absent: set[str] = set()
         self._closed = False  # True once nobody is waited for any more
@@ -31,12 +32,11 @@ class Presence:
         for part in parts:
             self._keys.add(part.key)
             for reception in part.receptions:
-                if reception.source is not None:
-                    self._recipients.setdefault(reception.source, []).append((part.key, reception.channel))
+                self._recipients.setdefault(reception.source, []).append((part.key, reception.channel))
 
     def attached(self, part: Part, hears: Hears) -> None:
         """Note that a Messager of this process plays a part."""
-        self._local[part.key] = hears
+        self.local[part.key] = hears
         self._absent.discard(part.key)
 
     def left(self, part: Part) -> None:
@@ -77,7 +77,7 @@ class Presence:
 
     def only(self, live: set[str]) -> None:
         """Note that only these parts are live, besides those of this process: nobody else is waited for."""
-        self._absent |= self._keys - live - self._local.keys()
+        self._absent |= self._keys - live - self.local.keys()
         self.wake()
 
     def unannounced(self, parts: Iterable[Part]) -> None:
@@ -145,7 +145,7 @@ class Presence:
         key, channel = place
         if self._closed or place in self._there or key in self._absent:
             return True
-        hears = self._local.get(key) or self.remote.get(key)
+        hears = self.local.get(key) or self.remote.get(key)
         if hears is None or not hears(channel):
             return False
         self._there.add(place)

@@ -101,7 +101,7 @@ class PartReport:
     """Messages that have no place in the recording."""
     withheld: int = 0
     """Messages that arrived and that the recorded Messager did not receive, or had not fetched when it was closed;
-    delivered after its last saying, or at the end."""
+    delivered after its last act, or at the end."""
     lost: int = 0
     """Messages that the recorded Messager received and that did not arrive in time."""
     unsubscribed: int = 0

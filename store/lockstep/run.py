@@ -5,8 +5,8 @@ hold back what comes too early, so the order of release matters only to listener
 
 | wait for                          | who waits           | given up, after `patience` without progress              |
 |-----------------------------------|---------------------|----------------------------------------------------------|
-| receptions before the next saying | `gate.fetching`     | first: those whose sending was released are lost         |
-| the turn of a saying              | `gate.sending`      | second: if nobody fetches, it is said nevertheless       |
+| receptions before the next act | `gate.fetching`     | first: those whose sending was released are lost         |
+| the turn of an act              | `gate.sending`      | second: if nobody fetches, it is said nevertheless       |
 | a recipient that is not there yet | `releases`, senders | third: it is absent                                      |
 | the next live message             | `releases`          | last: it is missing, and so are later ones of its sender |
 """
@@ -16,30 +16,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from messager import channels
 from messager.brokers import Broker
-from messager.brokers.kind import BrokerKind
 from messager.endpoint import Endpoint
-from messager.hooks import LogHook
 
 from ..errors import StoreError
 from ..log.event import Event
-from ..matching.match import Match
-from ..recording.derived_ids import DerivedIds
 from ..text import plural
-from .cast import Cast, Live, Wire, make_cast, release_order, weak_receptions
-from .following import Company
-from .gate import ScheduleGate
-from .patience import Patience
-from .policy import LockstepStopped, Policy
-from .presence import Presence
-from .recording import Recording, key
-from .report import CastReport, Divergence, Player
-from .schedule import Key, Part, Reception, Saying, SayingState
-from .verdicts import HEARD_SHOWN, Verdicts
+from .gate import Company, ScheduleGate
+from .policy import LockstepStopped
+from .releases import Releases
+from .report import Player
+from .schedule import Act, Part, Reception
+from .shared import Shared
 from .virtual_time import VirtualLoop
 from .wire import WireObserver
 
@@ -48,10 +39,6 @@ if TYPE_CHECKING:
 
     from ..replay.flow_control import Message
     from ..replay.pipeline import Due
-
-PATIENCE_S = 30.0
-TOGETHER = 500
-"""Maximum number of recorded messages that are released together."""
 
 
 class LiveAgentFailed(StoreError):
@@ -62,56 +49,21 @@ class LiveAgentFailed(StoreError):
         self.__cause__ = error
 
 
-class Lockstep:
+class Lockstep(Shared):
     """One replay with live agents. `wire` gives the channel on which messages of a recorded channel are published.
 
     `live` are the agents that are live, by id, or "all". `match` decides whether a message is the expected one.
     `patience` is the time (s) without any progress after which `policy` gives up a wait; no time
     counts while `paused` returns True. `admit` is awaited before each message of a live agent of this process, with the
-    recorded one in whose place it is said, or None. Raises `CastError`.
+    recorded one in whose place it is said, or None. `instead` is called with each message that was said in the place of
+    a recorded one. Raises `CastError`.
     """
 
-    def __init__(
-        self,
-        recording: Recording,
-        kind: BrokerKind,
-        wire: Wire,
-        policy: Policy,
-        *,
-        live: Live = "all",
-        match: Match | None = None,
-        patience: float = PATIENCE_S,
-        paused: Callable[[], bool] = lambda: False,
-        admit: Callable[[Event | None], Awaitable[None]] | None = None,
-        report: CastReport | None = None,
-    ) -> None:
-        if not patience > 0:
-            raise StoreError(f"{patience!r} is not a patience: give seconds, more than zero")
-        self.recording = recording
-        self.cast: Cast = make_cast(recording, live, wire)
-        self.report = CastReport() if report is None else report
-        self.policy = policy
-        self.patience = Patience(patience, self.policy.expire, lambda: paused() or self._judges, self._thinking_s)
-        self.presence = Presence(self.cast.parts)
+    def _set_up(self) -> None:
         self.gates: dict[str, ScheduleGate] = {}
-        """Gates of the Messagers in this process, by key of the part."""
-        self.admit = admit
-        self.kind = kind
-        self.wire = wire
-        self.match = match or Match()
-        self._senders = DerivedIds(recording.sender_rules)
-        self._parts = {part.key: part for part in self.cast.parts}
-        self._run: list[tuple[Part, Saying]] = []  # live messages that `releases` waits for, in order
-        self._run_at = 0  # those before are settled
-        self._waiting: asyncio.Future[None] | None = None  # of `releases`
+        self.release = Releases(self, self.finish)
         self._begun = False  # True once it is decided which parts are played in other processes
-        self._released: set[Key] | None = None  # keys of the released messages, while `releases` runs
-        self._silent: dict[tuple[str, str], tuple[int, int]] = {}
-        """Senders that were waited for in vain: how often in a row, and how much came before the last such saying."""
         self._unannounced: set[str] = set()  # keys of parts whose programs have no Messager
-        self._ended: set[str] = set()  # keys of parts whose agents have returned
-        self._failure: Exception | None = None
-        self._verdicts: dict[str, Verdicts] = {}  # by key of the part
         self._observer: WireObserver | None = None
         self.policy.begin(self)
 
@@ -150,10 +102,10 @@ class Lockstep:
         self.presence.forget(parts[1:])
         gate = ScheduleGate(endpoint, part, self._judged(part, gated=True), self, company, subscribe)
         self.gates[part.key] = gate
-        for place, (_, saying) in self.cast.expected.items():
-            if saying.payload is not None:  # said before this Messager had a gate
-                gate.pairing.expect(place, saying.payload)
-        self.presence.attached(part, gate.subscriptions.hears)
+        for place, (_, act) in self.cast.expected.items():
+            if act.payload is not None:  # said before this Messager had a gate
+                gate.expect(place, act.payload)
+        self.presence.attached(part, gate.hearing.subscriptions.hears)
         self.patience.start()
         return gate
 
@@ -164,34 +116,13 @@ class Lockstep:
         self._observer = WireObserver(self, broker, parts, self.match)
         return self._observer
 
-    def observed(self, part: Part) -> Verdicts:
-        """Return the verdicts on a part that is played by a program without a gate in this process."""
-        return self._verdicts.get(part.key) or self._judged(part, gated=False)
-
-    def unobserved(self, seconds: float) -> None:
-        """Note a time (s) in which the connection that observes live programs was lost."""
-        self.report.notes.append(
-            f"live programs were not observed for {seconds:.1f} s: what they said then counts as missing"
-        )
-
-    @property
-    def _judges(self) -> bool:
-        """True while a judge decides: nobody is given up because of the time that it takes."""
-        return any(verdicts.judging for verdicts in self._verdicts.values())
-
-    def _judged(self, part: Part, *, gated: bool) -> Verdicts:
-        diverged = self._diverged if gated else partial(self._diverged_elsewhere, part)
-        verdicts = self._verdicts[part.key] = Verdicts(part, self.match, diverged, gated=gated)
-        self.report.parts.append(verdicts.report)
-        return verdicts
-
-    def ended(self, part: Part) -> None:
+    def returned(self, part: Part) -> None:
         """Note that the agents of a part say nothing more."""
-        self._ended.add(part.key)
+        self.ended.add(part.key)
         self.presence.left(part)
-        if (awaited := self.awaited) is not None and awaited[0] is part:
+        if (awaited := self.release.awaited) is not None and awaited[0] is part:
             self.miss(*awaited)
-        self._wake()
+        self.wake()
 
     def unannounced(self, parts: Iterable[Part]) -> None:
         """Note that these parts are played by programs that cannot announce themselves: what is said, they say."""
@@ -204,17 +135,13 @@ class Lockstep:
             return
         self.report.crashed[part.label] = f"{type(error).__name__}: {error}"
         self.stop(LiveAgentFailed(error))
-        self.ended(part)
-
-    def stop(self, error: Exception) -> None:
-        """End `releases` with this error."""
-        first, self._failure = self._failure is None, self._failure or error
-        self._wake()
-        self.presence.close()
-        if first:
-            self.policy.stopped(error)
+        self.returned(part)
 
     # Recorded messages
+
+    def releases(self) -> AsyncGenerator[list[Event], None]:
+        """Yield the recorded messages when they are to be published (see `Releases.messages`)."""
+        return self.release.messages()
 
     async def batches(self) -> AsyncGenerator[Due, None]:
         """Yield the recorded messages for a `Pipeline`, as `releases` does."""
@@ -224,62 +151,11 @@ class Lockstep:
 
     def publishing(self, batch: list[Event], wire: list[Message]) -> None:
         """Note messages that are about to be published."""
-        self.policy.releasing(batch)
         if self._observer is not None:
             self._observer.published(wire)
 
     def published(self, batch: list[Event], dues: list[int] | None) -> None:
-        """Note messages that were published, or refused by the broker."""
-        self.policy.released()
-
-    async def releases(self) -> AsyncGenerator[list[Event], None]:
-        """Yield the recorded messages when they are to be published, and wait for the live ones between them.
-
-        Raises `LiveAgentFailed`, and `LockstepStopped` if a wait was given up and `on_timeout` is "stop".
-        """
-        self._released = set()
-        self.patience.start()
-        await self.presence.started([part for part in self.cast.parts if not part.exact and part.key in self.gates])
-        expected = self.cast.expected
-        batch: list[Event] = []
-        run: list[tuple[Part, Saying]] = []
-        try:
-            for entry in release_order(self.recording, self.cast):
-                place = key(entry)
-                found = expected.get(place)
-                if found is not None:
-                    if batch:
-                        yield batch
-                        self.progress()
-                        batch = []
-                    if not found[1].settled:
-                        run.append(found)
-                    continue
-                if run:
-                    await self._until_said(run)
-                    run = []
-                    self.check_failure()
-                if self.presence.lacks_recipient(place):
-                    if batch:
-                        yield batch
-                        batch = []
-                    if (wait := self.presence.wait_for(place)) is not None:
-                        await wait
-                self._released.add(place)
-                batch.append(entry)
-                if len(batch) == TOGETHER:
-                    yield batch
-                    self.progress()
-                    batch = []
-                    self.check_failure()
-            if batch:
-                yield batch
-            await self._until_said(run)
-            self.check_failure()
-            await self.policy.tail()
-            self.check_failure()
-        finally:
-            self.finish()
+        """Do nothing."""
 
     def leave(self) -> None:
         """Note that all Messagers of this process are closed: nothing waits here any more."""
@@ -301,7 +177,6 @@ class Lockstep:
         if self.failed and self.policy.holds:
             return
         self.presence.close()
-        self._run = []
         for part in self.cast.parts:
             gate = self.gates.get(part.key)
             if gate is not None:
@@ -319,9 +194,9 @@ class Lockstep:
                 report.matched = report.different = 0
                 report.missing += spoken
                 report.unexpected += spoken
-            for saying in part.sayings:
-                if saying.awaited and not saying.settled:
-                    self.miss(part, saying)
+            for act in part.acts:
+                if act.awaited and not act.settled:
+                    self.miss(part, act)
         if self.cast.without_sender:
             self.report.notes.append(
                 f"{self.cast.without_sender} messages have neither Messager nor sender: published from the recording"
@@ -335,55 +210,10 @@ class Lockstep:
             return Player.OBSERVED if spoken else Player.NOBODY
         return Player.ABSENT if self.policy.needs(part) else Player.NOBODY
 
-    async def _until_said(self, run: list[tuple[Part, Saying]]) -> None:
-        """Wait until live messages are out, or given up."""
-        self._run, self._run_at = run, 0
-        while self._failure is None and (awaited := self.awaited) is not None:
-            part, saying = awaited
-            if (part.key in self._ended or self._is_silent(part, saying)) and saying.state is SayingState.PENDING:
-                self.miss(part, saying)
-                continue
-            last = run[-1][1]
-            if self._silent or self._ended or last.settled:
-                last = saying  # else the last one is enough: nobody is given up without a call of `_wake`
-            self._waiting = last.waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
-            last.waiting = None
-        self._run = []
-
-    @property
-    def awaited(self) -> tuple[Part, Saying] | None:
-        """The first live message that `releases` waits for; None if there is none."""
-        while self._run_at < len(self._run) and self._run[self._run_at][1].settled:
-            self._run_at += 1
-        return self._run[self._run_at] if self._run_at < len(self._run) else None
-
-    def _wake(self) -> None:
-        """Let `releases` look again for what it has to wait for."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    def _is_silent(self, part: Part, saying: Saying) -> bool:
-        """Return whether the sender was waited for in vain, as often as it may, or has heard nothing since."""
-        times, needs = self._silent.get((part.key, repr(saying.event.from_id)), (0, -1))
-        if (gate := self.gates.get(part.key)) is not None and gate.suspended:
-            return any(silent == part.key for silent, _ in self._silent)
-        return times >= self.policy.chances or (times > 0 and saying.needs <= needs)
-
     @property
     def running(self) -> list[ScheduleGate]:
         """Gates of the Messagers of this process whose agents have not returned."""
-        return [gate for key, gate in self.gates.items() if key not in self._ended]
-
-    @property
-    def failed(self) -> bool:
-        """True once the replay stops."""
-        return self._failure is not None
-
-    @property
-    def releasing(self) -> bool:
-        """True while recorded messages are released in this process."""
-        return self._released is not None
+        return [gate for key, gate in self.gates.items() if key not in self.ended]
 
     # Waits that are given up
 
@@ -394,15 +224,15 @@ class Lockstep:
         """
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             return 0.0
-        if (awaited := self.awaited) is not None:
+        if (awaited := self.release.awaited) is not None:
             return self._since_last(*awaited)
-        return max((self._since_last(gate.part, gate.next_saying) for gate in self.gates.values()), default=0.0)
+        return max((self._since_last(gate.part, gate.place.awaited) for gate in self.gates.values()), default=0.0)
 
-    def _since_last(self, part: Part, saying: Saying | None) -> float:
-        if saying is None:
+    def _since_last(self, part: Part, act: Act | None) -> float:
+        if act is None:
             return 0.0
-        before = part.sayings[saying.number - 1].event if saying.number else self._first_of(saying.event)
-        return max(saying.event.ts - before.ts, 0) / 1e9
+        before = part.acts[act.number - 1].event if act.number else self._first_of(act.event)
+        return max(act.event.ts - before.ts, 0) / 1e9
 
     def _first_of(self, event: Event) -> Event:
         """Return the first event of the same Messager, or of the same recorder if the Messager is unknown."""
@@ -410,116 +240,11 @@ class Lockstep:
             one for one in self.recording.events if (one.recorder, one.messager) == (event.recorder, event.messager)
         )
 
-    def pass_over(self, part: Part, saying: Saying) -> None:
-        """Give up a message that was awaited for too long: its sender is silent."""
-        sender = part.key, repr(saying.event.from_id)
-        self._silent[sender] = self._silent.get(sender, (0, 0))[0] + 1, saying.needs
-        self.observed(part).report.timed_out = True
-        self.miss(part, saying)
-        self._wake()
-
     def arrives(self, reception: Reception) -> bool:
         """Return whether a message that a gate waits for may still be sent."""
-        if reception.source is None:
-            return False
         found = self.cast.expected.get(reception.source)
         if found is None:
-            return self._released is not None and reception.source not in self._released
-        part, saying = found
+            return self.releasing and reception.source not in (self.released or ())
+        part, act = found
         gate = self.gates.get(part.key)
-        return not saying.settled and (self._released is not None or (gate is not None and not gate.suspended))
-
-    def remote(self, reception: Reception) -> str | None:
-        """Return the part of the sender of a reception if `releases` of this process do not wait for it."""
-        if self._released is not None or self.policy.continues or reception.source is None:
-            return None
-        found = self.cast.expected.get(reception.source)
-        return "" if found is None else found[0].key
-
-    def may_differ(self, reception: Reception) -> bool:
-        """Return whether another message than the recorded one may stand for a reception.
-
-        Recorded messages are published byte for byte, and those of live agents of this process are announced to its
-        gates (`claimed`).
-        """
-        if reception.source is None:
-            return True
-        found = self.cast.expected.get(reception.source)
-        return found is not None and found[0].key not in self.gates
-
-    def miss(self, part: Part, saying: Saying) -> None:
-        """Give up a message of a live agent."""
-        gate = self.gates.get(part.key)
-        if gate is not None:
-            gate.miss(saying)
-        else:
-            saying.settle(SayingState.MISSING)
-            self.observed(part).missing(saying)
-        for hearer in self.gates.values():
-            hearer.never_said(key(saying.event))
-
-    def check_failure(self) -> None:
-        """Raise the error with which the replay stops, if it does."""
-        if self._failure is not None:
-            raise self._failure
-
-    # What gates ask and report
-
-    def check(self, hook: LogHook) -> None:
-        """Refuse a log hook that records into the recording."""
-        self.recording.check(hook)
-
-    def weak_receptions(self, copies: Callable[[bytes], int]) -> list[Reception]:
-        """Return the receptions of a part whose schedule is not exact, by the copies that it gets of a message."""
-        return weak_receptions(self.recording, self.wire, copies)
-
-    def ready(self, message: Key) -> Awaitable[None] | None:
-        """Return a wait until those are subscribed who received a message in the recording; None if they are."""
-        return self.presence.wait_for(message)
-
-    def subscribed(self, part: Part) -> None:
-        """Note that the Messager of a part has subscribed, or is subscribed no more."""
-        self.presence.subscribed(part)
-
-    def begun(self, part: Part) -> None:
-        """Note that the Messager of a part has spoken."""
-        self.presence.begun(part)
-
-    def progress(self) -> None:
-        self.patience.progress()
-        if self.policy.holds:  # of the others, nobody asks
-            self.policy.progress()
-
-    def sender_of(self, payload: bytes) -> Any:
-        """Return the sender that a payload names, by the rules of the recording; None if it names none."""
-        return self._senders.from_message(payload, None, sender=True)[0]
-
-    def claimed(self, saying: Saying, payload: bytes) -> None:
-        """Note that a live agent of this process is about to say another payload in the place of a recorded message."""
-        saying.payload = payload
-        for gate in self.gates.values():
-            gate.pairing.expect(key(saying.event), payload)
-
-    def spoke(self, part: Part, saying: Saying) -> None:
-        """Note that a sender has said a message in the place of a recorded one."""
-        if self._silent:
-            self._silent.pop((part.key, repr(saying.event.from_id)), None)
-
-    def _diverged_elsewhere(self, part: Part, divergence: Divergence) -> None:
-        """Add to a divergence what was heard: a gate in another process hands over what was heard in the recording."""
-        hears = self.presence.remote.get(part.key)
-        if hears is not None and divergence.index is not None and not divergence.heard:
-            needs = part.sayings[divergence.index].needs
-            before = [one for one in part.receptions[:needs] if hears(one.channel)]
-            divergence.heard = [(channels.decode(one.channel), one.payload) for one in before[-HEARD_SHOWN:]]
-        self._diverged(divergence)
-
-    def _diverged(self, divergence: Any) -> None:
-        self.report.add(divergence)
-        self.policy.diverged(divergence)
-
-    def origin(self, place: Key) -> tuple[str, int] | None:
-        if not self.policy.origins:
-            return None
-        uuid = self.recording.uuids.get(place[0])
-        return None if uuid is None else (uuid, place[1])
+        return not act.settled and (self.releasing or (gate is not None and not gate.suspended))

@@ -14,7 +14,7 @@ from messager import channels
 
 from ..errors import StoreError
 from ..matching.match import Match
-from .run import PATIENCE_S
+from .shared import PATIENCE_S
 
 VARIABLE = "MESSAGER_REPLAY"
 AGENTS = "MESSAGER_AGENTS"

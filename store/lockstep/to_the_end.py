@@ -84,8 +84,8 @@ class ToTheEnd(Policy):
         if self.continues or not lockstep.recording.events:
             return
         parts, timed_out = lockstep.cast.parts, lockstep.report.timed_out
-        sayings = [saying for part in parts for saying in part.sayings if saying.awaited]
-        last = max((saying.event.ts for saying in sayings), default=lockstep.recording.events[0].ts)
+        acts = [act for part in parts for act in part.acts if act.awaited]
+        last = max((act.event.ts for act in acts), default=lockstep.recording.events[0].ts)
         await until_quiet(
             max(lockstep.recording.events[-1].ts - last, 0) / 1e9,
             min(QUIET_S, lockstep.patience.seconds) if timed_out else lockstep.patience.seconds,
@@ -106,15 +106,15 @@ class ToTheEnd(Policy):
                 for gate in gates:
                     gate.report.timed_out = True
             return self._given_up(f"{absent} did not subscribe")
-        if (awaited := lockstep.awaited) is not None:
-            lockstep.pass_over(*awaited)
-            return self._given_up(f"{awaited[0].label} did not say message {awaited[1].number + 1}")
+        if (awaited := lockstep.release.awaited) is not None:
+            lockstep.release.pass_over(*awaited)
+            return self._given_up(f"{awaited[0].label} did not say message {awaited[1].index + 1}")
         if not lockstep.releasing:  # no recorded messages in this process: each gate is on its own
             for gate in [gate for gate in gates if not gate.waits]:
-                if (unsaid := gate.next_saying) is not None:
+                if (unsaid := gate.place.awaited) is not None:
                     gate.report.timed_out = True
                     for hearer in gates:
-                        hearer.silence(gate.part.key)
+                        hearer.hearing.silence(gate.part.key)
                     lockstep.miss(gate.part, unsaid)
         return None
 

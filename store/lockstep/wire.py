@@ -5,44 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from messager import channels
 from messager.brokers import Broker, PubSub
 from messager.record import MessageRecord
 
 from ..errors import ReplayFailed
-from .patience import Patience
-from .schedule import Part, Saying, SayingState, Verdict
-from .verdicts import Unclaimed, Verdicts
+from .claims import Unclaimed
+from .schedule import Act, ActState, Part, Verdict
+from .shared import Shared
 
 if TYPE_CHECKING:
     from ..matching.match import Match
-    from .policy import Policy
 
 POLL_S = 0.5
-
-
-class Observing(Protocol):
-    """A replay that hears of live programs from an observer: a `Lockstep`."""
-
-    patience: Patience
-    policy: Policy
-
-    def observed(self, part: Part) -> Verdicts:
-        """Return the verdicts on a part that is observed."""
-
-    def sender_of(self, payload: bytes) -> Any:
-        """Return the sender that a payload names; None if it names none."""
-
-    def spoke(self, part: Part, saying: Saying) -> None:
-        """Note that a sender has spoken."""
-
-    def unobserved(self, seconds: float) -> None:
-        """Note a time in which nothing was observed."""
-
-    def stop(self, error: Exception) -> None:
-        """End the replay with this error."""
 
 
 class WireObserver:
@@ -53,7 +30,7 @@ class WireObserver:
     out. An async context manager.
     """
 
-    def __init__(self, lockstep: Observing, broker: Broker, parts: Iterable[Part], match: Match) -> None:
+    def __init__(self, lockstep: Shared, broker: Broker, parts: Iterable[Part], match: Match) -> None:
         self._lockstep = lockstep
         self._broker = broker
         self._match = match
@@ -64,12 +41,12 @@ class WireObserver:
         self._task: asyncio.Task[None] | None = None
         for part in parts:
             lockstep.observed(part)
-            awaited = [saying for saying in part.sayings if saying.awaited]
+            awaited = [act for act in part.sends if act.awaited]
             self._unclaimed[part.key] = Unclaimed(awaited)
-            for saying in awaited:
-                speakers = self._speakers.setdefault(saying.channel, [])
-                if not any(one is part and repr(sender) == repr(saying.sender) for one, sender in speakers):
-                    speakers.append((part, saying.sender))
+            for act in awaited:
+                speakers = self._speakers.setdefault(act.channel, [])
+                if not any(one is part and repr(sender) == repr(act.sender) for one, sender in speakers):
+                    speakers.append((part, act.sender))
 
     async def __aenter__(self) -> WireObserver:
         if self._speakers:
@@ -116,34 +93,34 @@ class WireObserver:
             if not any(self._match.same(one, payload) for one in expected):
                 return  # nothing that differs is sent until a gate opens: it is live already
         record = MessageRecord("sent", 0, channels.decode(channel), payload)
-        found: list[tuple[Part, Saying]] = []
+        found: list[tuple[Part, Act]] = []
         for part, sender in self._speakers.get(channel, ()):
-            saying, same = self._unclaimed[part.key].find(channel, sender, payload, self._match)
-            if saying is not None and same:
-                self._claimed(part, saying, record, same=True)
+            act, same = self._unclaimed[part.key].find(channel, sender, payload, self._match)
+            if act is not None and same:
+                self._claimed(part, act, record, same=True)
                 return
-            if saying is not None:
-                found.append((part, saying))
+            if act is not None:
+                found.append((part, act))
         speakers = self._speakers.get(channel, ())
         replaced = [part for part, _ in speakers if self._lockstep.observed(part).is_replaced(record)]
         if replaced or not found:
             self._unexpected(channel, record, replaced)
             return
-        part, saying = self._likeliest(found, payload)
-        same = await self._lockstep.observed(part).accepts(saying, payload)
-        self._claimed(part, saying, record, same=same)
+        part, act = self._likeliest(found, payload)
+        same = await self._lockstep.observed(part).accepts(act, payload)
+        self._claimed(part, act, record, same=same)
 
-    def _claimed(self, part: Part, saying: Saying, record: MessageRecord, *, same: bool) -> None:
+    def _claimed(self, part: Part, act: Act, record: MessageRecord, *, same: bool) -> None:
         """Count a message that was said in the place of a recorded one."""
-        self._unclaimed[part.key].remove(saying)
+        self._unclaimed[part.key].remove(act)
         verdicts = self._lockstep.observed(part)
-        saying.said, saying.verdict = True, Verdict.MATCHED if same else Verdict.DIFFERENT
-        verdicts.said(saying, record)
-        saying.settle(SayingState.DONE)
+        act.taken, act.verdict = True, Verdict.MATCHED if same else Verdict.DIFFERENT
+        verdicts.sent(act, record)
+        act.settle(ActState.DONE)
         self._lockstep.patience.progress()
-        self._lockstep.spoke(part, saying)
+        self._lockstep.spoke(part, act)
 
-    def _likeliest(self, found: list[tuple[Part, Saying]], payload: bytes) -> tuple[Part, Saying]:
+    def _likeliest(self, found: list[tuple[Part, Act]], payload: bytes) -> tuple[Part, Act]:
         """Return what a message that matches nothing stands for: the next one of its sender, if the payload names that.
 
         One that is still awaited comes before one that was given up.

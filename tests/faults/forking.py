@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from messager import MemoryBroker
 from messager_store import Event, EventLog, Fork, Recorder
-from messager_store.lockstep.recording import Recording, key
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.schedule import key
 from messager_store.maintenance.verify import verify
 from tests.support.forking import Society, check_fork, recorded
 from tests.support.logs import listed
@@ -81,8 +82,7 @@ async def judge_fork(row: Row, log: EventLog, into: str, done: int) -> None:
 def _missing(recording: Recording, there: list[Event]) -> int:
     """Return the number of events that others depend on and that are missing."""
     keys = set(map(key, there))
-    messagers = {entry.messager for entry in recording.events if entry.messager is not None}
-    sources = recording.sources(messagers)
+    sources = recording.sources
     missing = set()
     for entry in there:
         if entry.kind == "received":

@@ -204,7 +204,7 @@ def _facts(entry: Event, into: str) -> tuple[Any, ...]:
 
 
 def _orders(events: list[Event], of: Callable[[Event], Any]) -> list[list[Any]]:
-    """Return the sayings, and the receptions, of each Messager in order."""
+    """Return the acts, and the receptions, of each Messager in order."""
     found: dict[Any, list[Any]] = {}
     for entry in events:
         if entry.messager is not None and not is_own_mark(entry):

@@ -90,8 +90,8 @@ class Known:
             *(broker, "e", self.presence, kind_of(broker.url)),
             failed=lambda error: self.failures.append(str(error)),
             note=self.notes.append,
+            stopped=lambda notice: self.stops.append(notice["stopped"]),
         )
-        self.announcing.on_stopped = lambda notice: self.stops.append(notice["stopped"])
 
 
 @pytest.mark.sqlite
@@ -167,9 +167,9 @@ async def test_a_stop_is_told_once_to_all_and_to_those_that_ask_later() -> None:
     first, second, late = Known(broker), Known(broker), Known(broker)
     for one in (first, second):
         await one.announcing.start()
-    first.announcing.stopped({"stopped": "one"})
+    first.announcing.stop({"stopped": "one"})
     await until(lambda: bool(second.stops))
-    second.announcing.stopped({"stopped": "another"})
+    second.announcing.stop({"stopped": "another"})
     await late.announcing.start()
     await until(lambda: bool(late.stops))
     for one in (first, second, late):

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messager_store.lockstep.cut import Cut, closed_cut
-from messager_store.lockstep.recording import Recording, key
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.schedule import key
 from messager_store.log.event import Cursor, Event
 
 

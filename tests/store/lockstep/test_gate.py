@@ -213,7 +213,7 @@ def test_a_messager_that_never_spoke_hears_everything_when_it_arrives() -> None:
         broker = MemoryBroker()
         lockstep = Lockstep(made.recording(), MEMORY, channels.encode, ToTheEnd())
         async with Messager(broker, "e") as messager:
-            part = next(part for part in lockstep.cast.parts if not part.sayings)
+            part = next(part for part in lockstep.cast.parts if not part.acts)
             messager.set_gate(lockstep.take(messager.endpoint, [part]))
             await messager.subscribe_and_start_listening(["c"])
             for content in "ab":

@@ -11,8 +11,8 @@ from messager_store.errors import StoreError
 from messager_store.lockstep import virtual_time
 from messager_store.lockstep.cast import make_cast
 from messager_store.lockstep.presence import Presence
-from messager_store.lockstep.recording import key
 from messager_store.lockstep.run import Lockstep
+from messager_store.lockstep.schedule import key
 from messager_store.lockstep.to_the_end import ToTheEnd
 from tests.support.scenes import MEMORY, Scene, fetched, played
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from messager import Messager
-from messager_store.lockstep.recording import Recording, key
+from messager_store.lockstep.recording import Recording
+from messager_store.lockstep.schedule import key
 from messager_store.log.event import Event
 from tests.support.scenes import Scene, faithful, fetched, played
 
@@ -68,7 +69,7 @@ def test_equal_messages_are_paired_with_their_receptions_though_the_clocks_diffe
     for _ in range(3):
         made.say(1, "c", "tick")
     recording = made.skewed({1: offset})
-    sources = recording.sources({"messager-of-2", "messager-of-3"})
+    sources = recording.sources
     received = [entry for entry in recording.events if entry.kind == "received"]
     seqs = {(entry.messager, entry.arrival): sources[key(entry)][1] for entry in received}
     assert [seqs["messager-of-3", arrival] for arrival in (1, 2, 3)] == [1, 2, 3]
@@ -89,13 +90,13 @@ def test_a_reception_never_belongs_to_what_its_messager_sent_after_fetching_it(o
     echo = made.say(2, "c", "hello")
     recording = made.skewed({2: offset})
     own = next(key(entry) for entry in recording.events if entry.kind == "sent" and entry.messager == echo.messager)
-    sources = recording.sources({"messager-of-2"})
     first = next(
         key(entry)
         for entry in recording.events
         if (entry.kind, entry.messager, entry.arrival) == ("received", echo.messager, 1)
     )
-    assert sources.get(first) != own
+    assert recording.sources[first] != own
+    assert all(entry.kind == "sent" for entry in recording.messages), "each reception belongs to a sending"
 
 
 def test_a_reception_two_minutes_from_the_only_sending_of_its_payload_belongs_to_none() -> None:
@@ -103,4 +104,4 @@ def test_a_reception_two_minutes_from_the_only_sending_of_its_payload_belongs_to
         return Event(ts_s * 10**9, 1, seq, kind, "c", b"1", messager=messager, arrival=seq)
 
     recording = Recording.of_events("e", [event(0, 1, "sent", "m1"), event(120, 2, "received", "m2")])
-    assert recording.sources({"m2"}) == {}
+    assert recording.sources == {(1, 1): (1, 1), (1, 2): (1, 2)}

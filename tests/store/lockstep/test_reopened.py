@@ -138,7 +138,7 @@ class Sessions:
     def __init__(self, closed: float = 0.0) -> None:
         self._closed = closed
         self.heard: list[Any] = []
-        """Contents of what was fetched before each saying."""
+        """Contents of what was fetched before each act."""
 
     async def __call__(self, messager: Messager) -> None:
         await self._says(messager, "x")
