@@ -84,6 +84,8 @@ class Endpoint:
         self._take = take or self._inbox.append
         self.loop: asyncio.AbstractEventLoop | None = None
         """Event loop of another thread, for `sending_sync`. Set by a `Transport`."""
+        self.gate_loop: asyncio.AbstractEventLoop | None = None
+        """Event loop of the gate; None without one."""
         self._offer: Callable[[Endpoint], Awaitable[None]] | None = None
         self._offering = asyncio.Lock()
         self._early: list[dict[str, Any]] = []  # arrived before there was a gate
@@ -159,8 +161,7 @@ class Endpoint:
     async def fetch(self) -> list[Any]:
         """Wait until the gate, if there is one, has delivered what the agent may have next; return it, in order."""
         acting.used(self)
-        if self._offer is not None:
-            await self._find_gate()
+        await self.find_gate()
         if self.gate is not None:
             await self.gate.fetching()
         messages, self._inbox[:] = list(self._inbox), []
@@ -242,8 +243,7 @@ class Endpoint:
         record = self.stamp(self._record("sent", channel, payload, from_id, to_id, None, carrier, meta))
         call = _Call(publish)
         send = partial(Publisher(call, self.clock, self.hooks, self.tell).send, record)
-        if self._offer is not None:
-            await self._find_gate()
+        await self.find_gate()
         try:
             await (send(record.ts) if self.gate is None else self.held(self.gate, record, send))
         except PublishError:
@@ -325,9 +325,13 @@ class Endpoint:
         """Set the function that sets the gate of this endpoint when it first fetches or sends."""
         self._offer = offer
 
-    async def _find_gate(self) -> None:
+    async def find_gate(self) -> None:
+        """Set the gate, if there is a function that makes it (`offer`), and it was not called yet."""
+        if self._offer is None:
+            return
         async with self._offering:
             if self._offer is not None and self.gate is None:
+                self.gate_loop = asyncio.get_running_loop()
                 await self._offer(self)
             self._offer, early = None, self._early
             self._early = []

@@ -190,6 +190,7 @@ class Messager:
             self._clock_offset = await self.broker.clock_offset()
             self._loop = asyncio.get_running_loop()
             endpoint = self.endpoint
+            endpoint.gate_loop = self._loop
             try:
                 if (given := endpoint.gate) is not None:
                     given.connected()

@@ -39,7 +39,7 @@ class Recording:
         endpoint = found if isinstance(found, Endpoint) else of_process().endpoint(agent)
         body, meta = _kept(call.body, public)
         question = MessageRecord("asked", endpoint.clock.now(), None, body, agent, meta=meta, places={})
-        return cls(call, endpoint, agent, endpoint.stamp(question))
+        return cls(call, endpoint, agent, question)
 
     async def serve(self) -> Answer | None:
         """Return None: the model is asked."""
@@ -52,7 +52,7 @@ class Recording:
     def asked(self) -> None:
         """Log the question."""
         self.question.ts = self.endpoint.clock.now()
-        self.endpoint.tell(self.question)
+        self.endpoint.tell(self.endpoint.stamp(self.question))
 
     def answered(self, answer: Answer) -> None:
         """Log the answer."""

@@ -18,6 +18,7 @@ from messager.record import CLOSED
 
 from ..errors import StoreError
 from ..log.event import Event
+from .calls import call_acts
 from .recording import Recording, given_sender, is_own_mark
 from .schedule import Act, ActKind, Key, Part, Reception, Unreceived, key
 from .sources import retracted
@@ -80,7 +81,7 @@ class Cast:
             self.parts.remove(part)
         first.acts.sort(key=lambda act: act.event.cursor)
         first.number()
-        for act in first.acts:
+        for act in first.sends:
             self.expected[key(act.event)] = first, act
         return first
 
@@ -103,7 +104,7 @@ def make_cast(recording: Recording, live: Live, wire: Wire) -> Cast:
                 raise CastError(_unknown(recording, agent))
     cast = Cast(parts)
     for part in parts:
-        for act in part.acts:
+        for act in part.sends:
             cast.expected[key(act.event)] = part, act
     there = cast.expected.keys() | set(map(key, recording.messages))
     for part in parts:  # redacted messages are not published
@@ -131,7 +132,8 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
     chosen: dict[str, Part] = {}
     for messager, events in by_messager.items():
         said = [entry for entry in events if _is_saying(entry)]
-        agents = _distinct(entry.from_id for entry in said) + silent.get(messager, [])
+        asked = [entry for entry in events if entry.kind == "asked"]
+        agents = _distinct(entry.from_id for entry in (*said, *asked)) + silent.get(messager, [])
         live = agents if wanted == "all" else [agent for agent in agents if among(agent, wanted)]
         if wanted != "all" and not live:
             continue
@@ -146,6 +148,9 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
             if key(entry) in undone:
                 one.event = replace(entry, kind="failed")
             part.acts.append(one)
+        if asked:
+            calls = (act for act in call_acts(events) if act.sender is None or among(act.sender, live))
+            part.acts = sorted([*part.acts, *calls], key=lambda act: act.event.cursor)
         part.marks = [entry for entry in events if entry.kind == "mark" and not is_own_mark(entry)]
         chosen[messager] = part
     sent: dict[str | None, list[Event]] = {}

@@ -173,16 +173,18 @@ async def _bound(log: EventLog, of: Experiment, point: Point) -> Cursor | None:
     return bound
 
 
-async def load_recording(log: EventLog, plan: Plan) -> Recording:
+async def load_recording(log: EventLog, plan: Plan, *, calls: bool = False) -> Recording:
     """Return the experiment of a plan in memory, reduced to the channels and to the part that the plan selects.
 
+    `calls` adds the calls to models, which bound the schedule if they are served from the recording.
     The part is closed under what was heard (see `cut`), at its start and at its end.
     """
     of, span = plan.of, plan.span
     chosen = await log.as_recorded(of, plan.selection)
+    kinds = ("sent", "received", "blocked", "failed", "mark", "gap", *(("asked", "answered") if calls else ()))
     events = [
         entry
-        for entry in await plan.experiment_events("sent", "received", "blocked", "failed", "mark", "gap")
+        for entry in await plan.experiment_events(*kinds)
         if entry.channel is None or chosen.takes_channel(entry.channel)
     ]
     recording = Recording.of_events(of.exp_id, events, recorders=plan.recorders, store=log.location)

@@ -19,9 +19,11 @@ from weakref import WeakKeyDictionary
 
 from messager import channels
 from messager.brokers import Broker, kind_of
+from messager.calls.exchange import CallRefused
 from messager.endpoint import Endpoint
 from messager.hooks import LogHook, say
 from messager.record import MessageRecord
+from messager.variables import CALLS, INTO
 
 from ..errors import StoreError, StoreUnavailable
 from ..experiments import registry
@@ -73,7 +75,7 @@ async def _load(exp_id: str, broker: Broker) -> Run:
     assert settings.store is not None
     async with EventLog.open(settings.store, create=False) as log:
         of = await log.experiment(settings.experiment)
-        if of.exp_id == exp_id and os.environ.get("MESSAGER_STORE"):
+        if of.exp_id == (os.environ.get(INTO) or exp_id) and os.environ.get("MESSAGER_STORE"):
             raise StoreError(
                 f"the recording {of.exp_id} cannot be replayed into itself: give the live Messagers another exp_id, or "
                 "unset MESSAGER_STORE"
@@ -86,7 +88,7 @@ async def _load(exp_id: str, broker: Broker) -> Run:
             broker_url=broker.url,
             keep_names=False,
         )
-        recording = await load_recording(log, plan)
+        recording = await load_recording(log, plan, calls=os.environ.get(CALLS) == "serve")
         cursor = await _fork_cursor(log, of, exp_id)
     kind, wire = kind_of(broker.url), plan.channel_map
     if cursor is None:
@@ -350,6 +352,26 @@ class LateGate:
     def passed(self, record: MessageRecord, done: bool) -> None:
         if self._gate is not None:
             self._gate.passed(record, done)
+
+    async def asking(self, question: MessageRecord) -> MessageRecord:
+        """Return the recorded answer to a question to a model. Raises `CallRefused`."""
+        if self._undecided:
+            found = self._run.candidates(self._patterns, question.from_id)
+            if len(found) > 1 and all(part.exact for part in found):
+                raise StoreError(_ambiguous(found))
+            await self._take(found)
+        if self._gate is None:
+            raise CallRefused(f"no agent of {self._run.lockstep.recording.exp_id} that made this call is known")
+        return await self._gate.asking(question)
+
+    def asking_now(self, question: MessageRecord) -> MessageRecord:
+        """Return the recorded answer without waiting. Raises `CallRefused`."""
+        if self._gate is None:
+            raise CallRefused(
+                "a synchronous call in the thread of the event loop is made before the first message: call the client "
+                "with `await asyncio.to_thread(...)`, or use its async form"
+            )
+        return self._gate.asking_now(question)
 
     def marked(self, record: MessageRecord) -> None:
         """Do nothing: nobody knows which mark it repeats."""

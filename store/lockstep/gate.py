@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from messager import channels
+from messager.calls.exchange import CallRefused
 from messager.endpoint import Endpoint
 from messager.errors import MessagerError, NotConnected
 from messager.hooks import LogHook
@@ -26,6 +27,7 @@ from messager.record import MessageRecord
 
 from ..errors import JudgeFailed
 from .announcing import is_announcement
+from .calls import Calls, RecordedCall
 from .claims import Claims
 from .hearing import Hearing
 from .patience import Turns
@@ -97,6 +99,7 @@ class ScheduleGate:
         self.place = Place(part, continues=lockstep.policy.continues)
         self.hearing = Hearing(self.place, endpoint, verdicts, lockstep)
         self._claims = Claims(part, lockstep.match, verdicts)
+        self._calls = Calls(part.acts, verdicts.report, lockstep.recording.exp_id)
         self._lockstep = lockstep
         self._policy = lockstep.policy
         self._company = company
@@ -229,6 +232,57 @@ class ScheduleGate:
         self._lockstep.spoke(self.part, act)
         act.settle(ActState.DONE)
         self._advance()
+
+    # What is asked
+
+    async def asking(self, question: MessageRecord) -> MessageRecord:
+        """Return the recorded answer to a question to a model, once it is its turn.
+
+        Raises `CallRefused` if the recording has no such call.
+        """
+        call = self._begin_call(question)
+        if call.answer is None:
+            return await self._never_answered()
+        if not self._has_turn(call.answer):
+            await self._turns.wait(call.answer.number)
+        return self._give_answer(call.answer)
+
+    def asking_now(self, question: MessageRecord) -> MessageRecord:
+        """Return the recorded answer, in the thread of the event loop, which cannot wait for its turn meanwhile.
+
+        Raises `CallRefused` also if it is not its turn yet.
+        """
+        call = self._begin_call(question)
+        if call.answer is None or not self._has_turn(call.answer):
+            self._calls.put_back(call)
+            raise CallRefused(
+                "a synchronous call in the thread of the event loop cannot wait for its recorded turn: call the client "
+                "with `await asyncio.to_thread(...)`, or use its async form"
+            )
+        return self._give_answer(call.answer)
+
+    def _begin_call(self, question: MessageRecord) -> RecordedCall:
+        self.check_stopped()
+        if self.place.furthest < 0:
+            self._lockstep.presence.begun(self.part)
+        call = self._calls.claim(question)
+        self.place.furthest = max(self.place.furthest, call.question.number)
+        self._settle(call.question)
+        return call
+
+    def _give_answer(self, act: Act) -> MessageRecord:
+        self.check_stopped()
+        self._settle(act)
+        return MessageRecord("answered", act.event.ts, None, act.event.payload, meta=act.event.meta)
+
+    def _settle(self, act: Act) -> None:
+        if not act.settled:
+            act.taken = True
+            act.settle(ActState.DONE)
+        self._advance()
+
+    async def _never_answered(self) -> MessageRecord:
+        raise CallRefused(f"{self._lockstep.recording.exp_id} ends before this call was answered")
 
     def marked(self, record: MessageRecord) -> None:
         name = (record.meta or {}).get("name")

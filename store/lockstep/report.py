@@ -115,6 +115,14 @@ class PartReport:
     order_known: bool = True
     """False if it may have heard messages of several senders in another order than recorded: one differed from the
     recording, and nothing tells whose it was."""
+    calls: int = 0
+    """Calls to models that it made in the recording, if they are served."""
+    calls_repeated: int = 0
+    """Calls among them that it made again, and whose recorded answer it got."""
+    calls_masked: int = 0
+    """Repeated calls whose request is the same only with times and ids masked."""
+    calls_refused: int = 0
+    """Calls that are not in the recording."""
     timed_out: bool = False
     player: Player = Player.HERE
 
@@ -131,7 +139,8 @@ class PartReport:
     def equal(self) -> bool:
         """Return whether a live agent said everything as in the recording, and nothing was given up before."""
         absent = self.player is Player.ABSENT
-        return not (absent or self.different or self.missing or self.unexpected or self.late or self.early)
+        calls = self.calls_refused or self.calls_repeated < self.calls
+        return not (absent or calls or self.different or self.missing or self.unexpected or self.late or self.early)
 
 
 @dataclass

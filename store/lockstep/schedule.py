@@ -37,6 +37,8 @@ class ActKind(Enum):
     """
 
     SEND = "message"
+    ASK = "question to a model"
+    ANSWER = "answer of a model"
 
 
 class ActState(Enum):

@@ -84,7 +84,7 @@ class ToTheEnd(Policy):
         if self.continues or not lockstep.recording.events:
             return
         parts, timed_out = lockstep.cast.parts, lockstep.report.timed_out
-        acts = [act for part in parts for act in part.acts if act.awaited]
+        acts = [act for part in parts for act in part.sends if act.awaited]
         last = max((act.event.ts for act in acts), default=lockstep.recording.events[0].ts)
         await until_quiet(
             max(lockstep.recording.events[-1].ts - last, 0) / 1e9,

@@ -10,7 +10,7 @@ from messager import channels
 from messager.record import MessageRecord
 
 from .report import Divergence, PartReport, Player
-from .schedule import Act, Part, Verdict
+from .schedule import Act, ActKind, Part, Verdict
 
 if TYPE_CHECKING:
     from ..matching.match import Match
@@ -89,7 +89,9 @@ class Verdicts:
         self._diverged(self._divergence("early", act, record))
 
     def missing(self, act: Act) -> None:
-        """Count a message that was not said in time, once."""
+        """Count a message that was not said in time, once. Calls to models are counted as they are made."""
+        if act.kind is not ActKind.SEND:
+            return
         if act.number in self._missing:
             return
         if not act.taken:  # else it may still be published
