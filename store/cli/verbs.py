@@ -36,6 +36,7 @@ VERBS = {
         Verb("Analyse", "sql", "Run an SQL statement about an experiment; it can only read."),
         Verb("Analyse", "export", "Export an experiment to a file: JSON Lines, Parquet, CSV or MCAP."),
         Verb("Replay", "replay", "Publish the messages of an experiment again, in timestamp order."),
+        Verb("Replay", "reproduce", "Run a recorded program again, offline, and compare it word for word."),
         Verb("Replay", "fork", "Repeat an experiment up to a point, and continue differently."),
         Verb("Manage experiments", "tag", "Add tags to an experiment, or remove them."),
         Verb("Manage experiments", "close", "Close an experiment, so that it accepts no more events."),

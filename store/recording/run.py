@@ -41,9 +41,7 @@ def environment_of(
     `store` is an absolute location; `exp` is the exp_id of everything that is recorded, None for those of the
     Messagers. `compat` are the names of the adapters, None for all.
     """
-    folder = str(Path(messager.start.__file__).parent)
-    path = os.pathsep.join(part for part in (folder, inherited.get("PYTHONPATH", "")) if part)
-    given = {**inherited, RUN: run, "MESSAGER_STORE": store, "PYTHONPATH": path}
+    given = {**inherited, RUN: run, "MESSAGER_STORE": store, "PYTHONPATH": start_path(inherited)}
     if durability is not None:
         given["MESSAGER_DURABILITY"] = durability
     if exp is not None:
@@ -53,11 +51,22 @@ def environment_of(
     return given
 
 
-async def recorded(log: EventLog, run: str, since: int) -> Recorded:
-    """Drain what the processes of a run left in spools, and count what was recorded. `since` is its start, ns UTC."""
+def start_path(inherited: Mapping[str, str]) -> str:
+    """Return the PYTHONPATH of a program of a run, before whose start `messager.start` runs."""
+    folder = str(Path(messager.start.__file__).parent)
+    return os.pathsep.join(part for part in (folder, inherited.get("PYTHONPATH", "")) if part)
+
+
+async def drain_all(log: EventLog) -> None:
+    """Drain what the processes of a run left in spools."""
     for folder in await folders_of(log):
         async for _ in drain(log, folder):
             pass
+
+
+async def recorded(log: EventLog, run: str, since: int) -> Recorded:
+    """Drain what the processes of a run left in spools, and count what was recorded. `since` is its start, ns UTC."""
+    await drain_all(log)
     query = select(recorder, experiment.c.exp_id).join(experiment).where(recorder.c.started_at >= since)
     async with log.database.reading() as connection:
         rows = [(recorder_of(row), row.exp_id) for row in await connection.execute(query)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ import click
 from messager.compat.loading import ADAPTERS
 
 from ...text import plural, safe
+from ..launching import checked, launch, program_of
 from ..options import durability_option, open_log, run, store_option
 from ..output import note
 
@@ -48,11 +47,12 @@ def command(command: tuple[str, ...], exp: str | None, adapters: tuple[str, ...]
 
     from ...recording.run import environment_of
 
-    name, since = run_name(_program(command)), time.time_ns()
+    command = checked(command)
+    name, since = run_name(program_of(command)), time.time_ns()
     location = run(_location(store))  # before the program runs, as it may be refused
     place = store if "://" in store else location
     given = None if durability == "buffered" else durability  # or what MESSAGER_DURABILITY says
-    code = _run(command, environment_of(name, place, exp, adapters or None, given, os.environ))
+    code = launch(command, environment_of(name, place, exp, adapters or None, given, os.environ))
     _show(run(_recorded(store, name, since)), location)
     raise click.exceptions.Exit(code)
 
@@ -67,31 +67,6 @@ async def _recorded(store: str, name: str, since: int) -> Recorded:
 
     async with open_log(store) as log:
         return await recorded(log, name, since)
-
-
-def _program(command: tuple[str, ...]) -> str:
-    """Return the part of a command that names what it runs: of `python -m society`, society."""
-    if not os.path.basename(command[0]).startswith("python"):
-        return command[0]
-    rest = [part for part in command[1:] if not part.startswith("-")]
-    return rest[0] if rest else command[0]
-
-
-def _run(command: tuple[str, ...], environment: dict[str, str]) -> int:
-    """Run a program until it ends, and return its exit code. Ctrl-C reaches it, too, and SIGTERM is passed on."""
-    try:
-        program = subprocess.Popen(command, env=environment)
-    except OSError as error:
-        why = f"{safe(command[0])} cannot be run: {error.strerror or error}"
-        raise click.UsageError(f"{why}. Give a program and its arguments") from None
-    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    terminate = signal.signal(signal.SIGTERM, lambda *at: program.terminate())
-    try:
-        code = program.wait()
-    finally:
-        signal.signal(signal.SIGINT, interrupt)
-        signal.signal(signal.SIGTERM, terminate)
-    return code if code >= 0 else 128 - code
 
 
 def _show(found: Recorded, location: str) -> None:

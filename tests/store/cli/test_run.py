@@ -65,7 +65,7 @@ def test_a_program_of_which_nothing_was_recorded_is_told_so_in_one_line(run: Run
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("nothing was recorded: ")
     assert "docs/transports.md" in done.stderr
-    one_line(run("run", "--", "no-such-program"), 2, "no-such-program cannot be run", "Give a program")
+    one_line(run("run", "--", "no-such-program"), 2, "there is no program no-such-program", "give a program")
     one_line(run("run", "--exp", "e1"), 2, "PROGRAM")
 
 
