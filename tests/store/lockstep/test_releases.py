@@ -105,3 +105,14 @@ def test_a_reception_two_minutes_from_the_only_sending_of_its_payload_belongs_to
 
     recording = Recording.of_events("e", [event(0, 1, "sent", "m1"), event(120, 2, "received", "m2")])
     assert recording.sources == {(1, 1): (1, 1), (1, 2): (1, 2)}
+
+
+def test_a_message_without_a_recorded_sending_is_none_of_the_equal_ones_that_are_sent_later() -> None:
+    def event(ts_s: int, seq: int, kind: str, who: int, arrival: int) -> Event:
+        sender = who if kind == "sent" else None
+        return Event(ts_s * 10**9, 1, seq, kind, "c", b"1", from_id=sender, messager=f"m{who}", arrival=arrival)
+
+    heard, sent, again = event(0, 1, "received", 2, 1), event(30, 2, "sent", 1, 0), event(31, 3, "received", 2, 2)
+    recording = Recording.of_events("e", [heard, sent, again])
+    assert recording.messages == [heard, sent]
+    assert recording.sources[key(again)] == key(sent)
