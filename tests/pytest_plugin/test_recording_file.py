@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -88,7 +89,6 @@ def test_a_recording_that_cannot_be_written_stays_as_it_was(tmp_path: Path, monk
 
 
 def test_a_recording_is_changed_by_one_process_at_a_time(tmp_path: Path) -> None:
-    fcntl = pytest.importorskip("fcntl")
     with locked(tmp_path / "a.jsonl"):
         handle = os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(BlockingIOError):
