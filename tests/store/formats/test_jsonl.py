@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from messager import channels
 from messager_store import EventLog, NewEvent
@@ -23,7 +21,6 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
-from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, sent
 
 
@@ -164,20 +161,6 @@ async def test_a_header_that_is_wrong_is_named(log: EventLog, tmp_path: Path) ->
     ]:
         with pytest.raises(BadFile, match=complaint):
             await import_jsonl(log, write(tmp_path / "a.jsonl", header, {"ts": 1, "channel": "c"}), "e1")
-
-
-@WITH_STORE
-@given(st.binary(max_size=300) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
-async def test_any_file_is_imported_whole_or_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "any.jsonl"
-    path.write_bytes(data)
-    async with EventLog.open(":memory:") as log:
-        try:
-            await import_jsonl(log, path, "e1")
-        except BadFile:
-            assert await log.experiments() == []
-        else:
-            assert (await verify(log, await log.experiment("e1"))).problems == []
 
 
 async def test_damaged_gzip_and_missing_files_are_told(log: EventLog, tmp_path: Path) -> None:

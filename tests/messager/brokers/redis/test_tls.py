@@ -19,7 +19,7 @@ import trustme
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.testing import RedisServer, free_port
-from tests.support import Listed, Proxy, messager, nightly_after, until
+from tests.support import Listed, Proxy, nightly_after, until
 
 
 @pytest.fixture(scope="module")
@@ -273,20 +273,6 @@ def test_a_file_that_holds_no_certificate_is_told_before_anything_connects(tmp_p
         RedisBroker.from_url(f"rediss://h?ssl_ca_certs={tmp_path / 'empty.pem'}")
     with pytest.raises(ValueError, match="ssl_cert_reqs is none, optional or required"):
         RedisBroker.from_url("rediss://h?ssl_cert_reqs=sometimes")
-
-
-async def test_the_command_line_tells_certificate_errors_in_one_line(
-    redis: RedisServer, authority: trustme.CA, ca: Path, tmp_path: Path
-) -> None:
-    async with behind_tls(redis, served_by(authority)) as proxy:
-        url = f"rediss://bob:hunter2@127.0.0.1:{proxy.port}"
-        done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
-        assert done.returncode == 3 and len(done.stderr.splitlines()) == 1, done.stderr
-        assert "ssl_ca_certs" in done.stderr and "hunter2" not in done.stderr and "bob" not in done.stderr
-        done = await asyncio.to_thread(
-            messager, "--redis", f"{url}?ssl_ca_certs=gone.pem", "record", "--exp", "e1", cwd=tmp_path
-        )
-        assert done.returncode == 2 and "gone.pem" in done.stderr and "hunter2" not in done.stderr
 
 
 @contextlib.contextmanager
