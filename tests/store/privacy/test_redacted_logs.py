@@ -153,15 +153,6 @@ async def test_an_import_refuses_a_redaction_that_is_none(log: EventLog, tmp_pat
             await import_jsonl(log, tmp_path / "a.jsonl", "e1")
 
 
-async def test_a_comparison_takes_what_was_redacted_for_the_same_and_says_so(log: EventLog, tmp_path: Path) -> None:
-    await secrets(log, await experiment(log))
-    await export_jsonl(log, "e1", tmp_path / "a.jsonl")
-    await import_jsonl(log, tmp_path / "a.jsonl", "copy")
-    await redact(log, "e1", WHERE, who="me", why="x")
-    result = await compare(log, "e1", "copy")
-    assert (result.equal, result.redacted) == (True, 2)
-
-
 KILLED = """
 import asyncio, os, signal, sys
 from messager_store import EventLog
