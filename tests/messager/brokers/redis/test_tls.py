@@ -104,24 +104,6 @@ async def test_a_tls_connection_that_is_cut_is_made_again_and_told_as_a_gap(
     assert hook.kinds().count("failed") == 1
 
 
-@pytest.mark.nightly
-async def test_silence_on_a_tls_connection_is_noticed(redis: RedisServer, authority: trustme.CA, ca: Path) -> None:
-    async with behind_tls(redis, served_by(authority)) as proxy, Proxy(proxy.port).running() as line:
-        pubsub = through(line, ca, ping_interval=0.2, ping_timeout=0.2).pubsub()
-        await pubsub.psubscribe("tls:silent")
-        line.silent = True
-        async with asyncio.timeout(60):
-            while pubsub.lost_since() is None:
-                await pubsub.get_message(timeout=0.05)
-        line.cut()
-        line.silent = False
-        async with asyncio.timeout(60):
-            while (message := await pubsub.get_message(timeout=0.1)) is None:
-                pass
-        assert message["type"] == "gap" and "ping" in message["reason"]
-        await pubsub.aclose()
-
-
 @pytest.mark.parametrize("silent", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_a_tls_connection_is_over_when_it_was_closed(
     redis: RedisServer, authority: trustme.CA, ca: Path, silent: bool
