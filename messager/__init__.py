@@ -11,30 +11,33 @@ from typing import TYPE_CHECKING
 from .lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .brokers.base import Broker, PubSub
-    from .brokers.factory import open_broker
-    from .brokers.memory.broker import MemoryBroker
-    from .brokers.mqtt.broker import MqttBroker
-    from .brokers.redis.broker import RedisBroker
-    from .brokers.redis.config import RedisConfig
-    from .clock import Clock
-    from .compat.agentscope import to_agentscope
-    from .endpoint import Endpoint
-    from .errors import (
-        BrokerUnavailable,
-        ListenerDied,
-        MessagerError,
-        MessagesRefused,
-        MissingDriver,
-        NotConnected,
-        PublishError,
-    )
-    from .hooks import LogHook, LogList
-    from .messager import Messager
-    from .msg import Msg
-    from .record import MessageRecord
-    from .testing import NoMqttServer, NoRedisServer, mqtt_server, redis_server
-    from .transport import Transport
+    from .brokers.base import Broker as Broker
+    from .brokers.base import PubSub as PubSub
+    from .brokers.factory import open_broker as open_broker
+    from .brokers.memory.broker import MemoryBroker as MemoryBroker
+    from .brokers.mqtt.broker import MqttBroker as MqttBroker
+    from .brokers.redis.broker import RedisBroker as RedisBroker
+    from .brokers.redis.config import RedisConfig as RedisConfig
+    from .clock import Clock as Clock
+    from .compat.agentscope import to_agentscope as to_agentscope
+    from .endpoint import Endpoint as Endpoint
+    from .errors import BrokerUnavailable as BrokerUnavailable
+    from .errors import ListenerDied as ListenerDied
+    from .errors import MessagerError as MessagerError
+    from .errors import MessagesRefused as MessagesRefused
+    from .errors import MissingDriver as MissingDriver
+    from .errors import NotConnected as NotConnected
+    from .errors import PublishError as PublishError
+    from .hooks import LogHook as LogHook
+    from .hooks import LogList as LogList
+    from .messager import Messager as Messager
+    from .msg import Msg as Msg
+    from .record import MessageRecord as MessageRecord
+    from .testing import NoMqttServer as NoMqttServer
+    from .testing import NoRedisServer as NoRedisServer
+    from .testing import mqtt_server as mqtt_server
+    from .testing import redis_server as redis_server
+    from .transport import Transport as Transport
 
 __version__ = "0.1.0"
 
@@ -57,34 +60,4 @@ _EXPORTS = {
     "transport": "Transport",
 }
 
-__all__ = [
-    "Broker",
-    "BrokerUnavailable",
-    "Clock",
-    "Endpoint",
-    "ListenerDied",
-    "LogHook",
-    "LogList",
-    "MemoryBroker",
-    "MessageRecord",
-    "Messager",
-    "MessagerError",
-    "MessagesRefused",
-    "MissingDriver",
-    "MqttBroker",
-    "Msg",
-    "NoMqttServer",
-    "NoRedisServer",
-    "NotConnected",
-    "PubSub",
-    "PublishError",
-    "RedisBroker",
-    "RedisConfig",
-    "Transport",
-    "mqtt_server",
-    "open_broker",
-    "redis_server",
-    "to_agentscope",
-]
-
-__getattr__, __dir__ = lazy_exports(__name__, globals(), _EXPORTS)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, globals(), _EXPORTS)

@@ -3,7 +3,7 @@
 MessagerError
 ├── NotConnected          `init()` was not called, or `close()` was
 ├── BrokerUnavailable     the broker cannot be reached, or stopped answering
-├── MissingDriver         the driver of a broker is not installed, too old, or broken
+├── MissingDriver         the driver of a broker is not installed, or broken
 ├── PublishError          a message was not published, or its outcome is unknown
 ├── MessagesRefused       raised by a log hook that refuses some messages
 ├── ListenerDied          the task that receives messages ended with an error
@@ -50,7 +50,7 @@ class BrokerUnavailable(MessagerError):
 
 
 class MissingDriver(MessagerError):
-    """The driver of a broker is missing, too old, or broken. The text has the command that installs it."""
+    """The driver of a broker is missing or broken. The text has the command that installs it."""
 
     def __init__(self, package: str, requirement: str, fault: str = "is not installed", how: str = "") -> None:
         """`requirement` is the package with its version bounds; `how` holds options for pip."""

@@ -9,8 +9,8 @@ from typing import Any
 
 def lazy_exports(
     package: str, namespace: dict[str, Any], names: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package; `names` has the exported names of each module, with spaces."""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package; `names` has those of each module, with spaces."""
     modules = {name: module for module, listed in names.items() for name in listed.split()}
 
     def getattribute(name: str) -> Any:
@@ -19,4 +19,4 @@ def lazy_exports(
         found = namespace[name] = getattr(import_module(f".{modules[name]}", package), name)
         return found
 
-    return getattribute, lambda: sorted({*namespace, *modules})
+    return getattribute, lambda: sorted({*namespace, *modules}), sorted(modules)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,21 @@ class Edits:
 
     def __bool__(self) -> bool:
         return bool(self.replaced or self.dropped or self.added)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return them as JSON data, for `from_dict`."""
+        return {
+            "replaced": [[at, line.decode()] for at, line in self.replaced.items()],
+            "dropped": sorted(self.dropped),
+            "added": [[at, line.decode()] for at, line in self.added],
+            "counts": [self.changed_messages, self.dropped_messages],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Edits:
+        """Return what `to_dict` gave."""
+        added = [(at, line.encode()) for at, line in data["added"]]
+        return cls({at: line.encode() for at, line in data["replaced"]}, set(data["dropped"]), added, *data["counts"])
 
     def add(self, other: Edits) -> None:
         """Add edits of other lines."""

@@ -33,7 +33,7 @@ def side_by_side(recorded: bytes, live: bytes, path: str | None, width: int) -> 
     if one is not None and other is not None and one.is_there != other.is_there:
         one, other = _located(recorded, path, item=True), _located(live, path, item=True)
     if one is None or other is None or path is None:
-        one, other = _whole(_readable(recorded)), _whole(_readable(live))
+        one, other = _whole(whole_text(recorded)), _whole(whole_text(live))
         if one.text == other.text:
             one, other = _whole(repr(recorded)[2:-1]), _whole(repr(live)[2:-1])
     one, other = _narrowed(one, other)
@@ -50,19 +50,14 @@ def side_by_side(recorded: bytes, live: bytes, path: str | None, width: int) -> 
 
 def shortened(payload: bytes, width: int) -> str:
     """Return a payload as text of at most `width` columns."""
-    return _cut(_whole(_readable(payload)), 0, width)[0]
-
-
-def whole_text(payload: bytes) -> str:
-    """Return a payload as text."""
-    return _readable(payload)
+    return _cut(_whole(whole_text(payload)), 0, width)[0]
 
 
 def _whole(text: str) -> _Text:
     return _Text(text, 0, len(text))
 
 
-def _readable(payload: bytes) -> str:
+def whole_text(payload: bytes) -> str:
     """Return JSON without escapes of other characters; anything else as it is. Control characters are escaped."""
     try:
         return safe(written(read(payload.decode())))

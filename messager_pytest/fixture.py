@@ -141,22 +141,21 @@ class ReplayFixture:
         if not self._accepted:
             return []
         from .accepting import Edits, check_playable, edits
-        from .taking_over import Accepted
+        from .taking_over import accepted
 
-        found: list[Accepted] = []
+        found = []
         for file, played in self._accepted:
             everything = Edits()
             agents = [agent for hook in played.heard for agent in hook.part.agents]
             for hook in played.heard:
                 edit = edits(file, played.pairs(hook, file, self._match))
                 everything.add(edit)
-                part = hook.part.label, agents_named(sorted(agents, key=str))
-                found.append(Accepted.of(self.path, self._test, *part, self._match, file.lines, edit))
+                found.append(accepted(self.path, self._test, hook.part.label, file.lines, edit))
             try:
                 check_playable(everything, file, self._shown, agents)
             except BadRecording as error:
                 _fail(str(error))
-        return [one.to_dict() for one in found]
+        return found
 
     def _begin(self, agents: Any, agent: Agent | None) -> dict[Any, Agent]:
         """Return the live agents with their functions."""

@@ -24,7 +24,7 @@ _passed = pytest.StashKey[bool]()
 _made = pytest.StashKey[list[dict[str, Any]]]()
 """Recording that a test made (see `file_changes.Change`)."""
 _accepted = pytest.StashKey[list[dict[str, Any]]]()
-"""Messages that a test accepts (see `taking_over.Accepted`)."""
+"""Messages that a test accepts (see `taking_over.accepted`)."""
 _collector = pytest.StashKey["_Collector"]()
 """Recordings that the tests of the run made, and messages that they accept."""
 _items = pytest.StashKey[list[pytest.Item]]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import os
 import tempfile
@@ -18,11 +19,6 @@ from messager_store.formats.fields import InvalidEntry
 from messager_store.formats.jsonl.parser import Parser
 from messager_store.formats.output_file import mode_at
 from messager_store.log.event import Event, Fields, NewEvent, recorded
-
-try:
-    import fcntl
-except ImportError:
-    fcntl = None  # type: ignore[assignment]
 
 
 class BadRecording(Exception):
@@ -146,9 +142,6 @@ def locked(path: Path) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadRecording(f"cannot write {path}: {error.strerror or error}.") from None
-    if fcntl is None:  # Windows
-        yield
-        return
     handle = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

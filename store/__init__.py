@@ -9,139 +9,92 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .errors import StoreError
-    from .experiments.records import Experiment, RecorderRow
-    from .formats.jsonl import export_jsonl, import_jsonl
-    from .formats.pack import pack, unpack
-    from .lockstep.fork import Fork
-    from .lockstep.live_replay import LiveReplay
-    from .lockstep.recorder_thread import RealThread, RecorderThread
-    from .lockstep.report import ForkReport
-    from .log.channel_map import ChannelMap
-    from .log.event import Cursor, Event, NewEvent
-    from .log.event_log import EventLog
-    from .log.not_json import NotJson
-    from .log.selection import Selection
-    from .log.text import normalised
-    from .maintenance.verify import verify
-    from .matching.match import Match
-    from .privacy.redaction import redact
-    from .privacy.redaction_filter import RedactionFilter
-    from .projection.sql import sql
-    from .queries.comparison.compare import compare
-    from .queries.comparison.result import Comparison
-    from .queries.comparison.run_summary import RunsSummary, summarise
-    from .queries.counting.count import Count, Counts, count
-    from .queries.delays import Delays, delays
-    from .queries.knowledge import Known, known_to
-    from .queries.problems import Problems, problems
-    from .queries.silences import Silences, silences
-    from .ray import runtime_env
-    from .recording.closing import close
-    from .recording.recorder import Recorder
-    from .replay import Replay, ReplayReport
-    from .run import Run
-    from .sharing.json_paths import redactor
+    from .errors import StoreError as StoreError
+    from .experiments.records import Experiment as Experiment
+    from .experiments.records import RecorderRow as RecorderRow
+    from .formats.jsonl import export_jsonl as export_jsonl
+    from .formats.jsonl import import_jsonl as import_jsonl
+    from .formats.pack import pack as pack
+    from .formats.pack import unpack as unpack
+    from .lockstep.fork import Fork as Fork
+    from .lockstep.live_replay import LiveReplay as LiveReplay
+    from .lockstep.recorder_thread import RealThread as RealThread
+    from .lockstep.recorder_thread import RecorderThread as RecorderThread
+    from .lockstep.report import ForkReport as ForkReport
+    from .log.channel_map import ChannelMap as ChannelMap
+    from .log.event import Cursor as Cursor
+    from .log.event import Event as Event
+    from .log.event import NewEvent as NewEvent
+    from .log.event_log import EventLog as EventLog
+    from .log.not_json import NotJson as NotJson
+    from .log.selection import Selection as Selection
+    from .log.text import normalised as normalised
+    from .maintenance.verify import verify as verify
+    from .matching.match import Match as Match
+    from .privacy.redaction import redact as redact
+    from .privacy.redaction_filter import RedactionFilter as RedactionFilter
+    from .projection.sql import sql as sql
+    from .queries.comparison.compare import compare as compare
+    from .queries.comparison.result import Comparison as Comparison
+    from .queries.comparison.run_summary import RunsSummary as RunsSummary
+    from .queries.comparison.run_summary import summarise as summarise
+    from .queries.counting.count import Count as Count
+    from .queries.counting.count import Counts as Counts
+    from .queries.counting.count import count as count
+    from .queries.delays import Delays as Delays
+    from .queries.delays import delays as delays
+    from .queries.knowledge import Known as Known
+    from .queries.knowledge import known_to as known_to
+    from .queries.problems import Problems as Problems
+    from .queries.problems import problems as problems
+    from .queries.silences import Silences as Silences
+    from .queries.silences import silences as silences
+    from .ray import runtime_env as runtime_env
+    from .recording.closing import close as close
+    from .recording.recorder import Recorder as Recorder
+    from .replay import Replay as Replay
+    from .replay import ReplayReport as ReplayReport
+    from .run import Run as Run
+    from .sharing.json_paths import redactor as redactor
 
-_MODULE_OF = {
-    "ChannelMap": "log.channel_map",
-    "Comparison": "queries.comparison.result",
-    "Count": "queries.counting.count",
-    "Counts": "queries.counting.count",
-    "Cursor": "log.event",
-    "Delays": "queries.delays",
-    "Event": "log.event",
-    "EventLog": "log.event_log",
-    "Experiment": "experiments.records",
-    "Fork": "lockstep.fork",
-    "ForkReport": "lockstep.report",
-    "Known": "queries.knowledge",
-    "LiveReplay": "lockstep.live_replay",
-    "Match": "matching.match",
-    "NewEvent": "log.event",
-    "NotJson": "log.not_json",
-    "Problems": "queries.problems",
-    "RealThread": "lockstep.recorder_thread",
-    "Recorder": "recording.recorder",
-    "RecorderRow": "experiments.records",
-    "RecorderThread": "lockstep.recorder_thread",
-    "RedactionFilter": "privacy.redaction_filter",
-    "Replay": "replay",
-    "ReplayReport": "replay",
-    "Run": "run",
-    "RunsSummary": "queries.comparison.run_summary",
-    "Selection": "log.selection",
-    "Silences": "queries.silences",
-    "StoreError": "errors",
-    "close": "recording.closing",
-    "compare": "queries.comparison.compare",
-    "count": "queries.counting.count",
-    "delays": "queries.delays",
-    "export_jsonl": "formats.jsonl",
-    "import_jsonl": "formats.jsonl",
-    "known_to": "queries.knowledge",
-    "normalised": "log.text",
-    "pack": "formats.pack",
-    "problems": "queries.problems",
-    "redact": "privacy.redaction",
-    "redactor": "sharing.json_paths",
-    "runtime_env": "ray",
-    "silences": "queries.silences",
-    "sql": "projection.sql",
-    "summarise": "queries.comparison.run_summary",
-    "unpack": "formats.pack",
-    "verify": "maintenance.verify",
+_NAMES = {
+    "errors": "StoreError",
+    "experiments.records": "Experiment RecorderRow",
+    "formats.jsonl": "export_jsonl import_jsonl",
+    "formats.pack": "pack unpack",
+    "lockstep.fork": "Fork",
+    "lockstep.live_replay": "LiveReplay",
+    "lockstep.recorder_thread": "RealThread RecorderThread",
+    "lockstep.report": "ForkReport",
+    "log.channel_map": "ChannelMap",
+    "log.event": "Cursor Event NewEvent",
+    "log.event_log": "EventLog",
+    "log.not_json": "NotJson",
+    "log.selection": "Selection",
+    "log.text": "normalised",
+    "maintenance.verify": "verify",
+    "matching.match": "Match",
+    "privacy.redaction": "redact",
+    "privacy.redaction_filter": "RedactionFilter",
+    "projection.sql": "sql",
+    "queries.comparison.compare": "compare",
+    "queries.comparison.result": "Comparison",
+    "queries.comparison.run_summary": "RunsSummary summarise",
+    "queries.counting.count": "Count Counts count",
+    "queries.delays": "Delays delays",
+    "queries.knowledge": "Known known_to",
+    "queries.problems": "Problems problems",
+    "queries.silences": "Silences silences",
+    "ray": "runtime_env",
+    "recording.closing": "close",
+    "recording.recorder": "Recorder",
+    "replay": "Replay ReplayReport",
+    "run": "Run",
+    "sharing.json_paths": "redactor",
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "ChannelMap",
-    "Comparison",
-    "Count",
-    "Counts",
-    "Cursor",
-    "Delays",
-    "Event",
-    "EventLog",
-    "Experiment",
-    "Fork",
-    "ForkReport",
-    "Known",
-    "LiveReplay",
-    "Match",
-    "NewEvent",
-    "NotJson",
-    "Problems",
-    "RealThread",
-    "Recorder",
-    "RecorderRow",
-    "RecorderThread",
-    "RedactionFilter",
-    "Replay",
-    "ReplayReport",
-    "Run",
-    "RunsSummary",
-    "Selection",
-    "Silences",
-    "StoreError",
-    "close",
-    "compare",
-    "count",
-    "delays",
-    "export_jsonl",
-    "import_jsonl",
-    "known_to",
-    "normalised",
-    "pack",
-    "problems",
-    "redact",
-    "redactor",
-    "runtime_env",
-    "silences",
-    "sql",
-    "summarise",
-    "unpack",
-    "verify",
-]
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .base import Backlog, Broker, OutputLimits, PubSub
-    from .factory import BROKER_KINDS, kind_of, open_broker
-    from .kind import BrokerKind
-    from .memory.broker import MemoryBroker
-    from .mqtt.broker import MqttBroker
-    from .redis.broker import RedisBroker
-    from .redis.config import RedisConfig
+    from .base import Backlog as Backlog
+    from .base import Broker as Broker
+    from .base import OutputLimits as OutputLimits
+    from .base import PubSub as PubSub
+    from .factory import BROKER_KINDS as BROKER_KINDS
+    from .factory import kind_of as kind_of
+    from .factory import open_broker as open_broker
+    from .kind import BrokerKind as BrokerKind
+    from .memory.broker import MemoryBroker as MemoryBroker
+    from .mqtt.broker import MqttBroker as MqttBroker
+    from .redis.broker import RedisBroker as RedisBroker
+    from .redis.config import RedisConfig as RedisConfig
 
 _EXPORTS = {
     "factory": "BROKER_KINDS kind_of open_broker",
@@ -28,19 +33,4 @@ _EXPORTS = {
     "redis.config": "RedisConfig",
 }
 
-__all__ = [
-    "BROKER_KINDS",
-    "Backlog",
-    "Broker",
-    "BrokerKind",
-    "MemoryBroker",
-    "MqttBroker",
-    "OutputLimits",
-    "PubSub",
-    "RedisBroker",
-    "RedisConfig",
-    "kind_of",
-    "open_broker",
-]
-
-__getattr__, __dir__ = lazy_exports(__name__, globals(), _EXPORTS)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, globals(), _EXPORTS)

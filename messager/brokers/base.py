@@ -54,10 +54,6 @@ class PubSub(ABC):
         """
 
     @abstractmethod
-    async def punsubscribe(self, *patterns: str | bytes) -> None:
-        """Unsubscribe from patterns; without arguments, from all."""
-
-    @abstractmethod
     async def get_message(
         self, ignore_subscribe_messages: bool = True, timeout: float | None = 0.0
     ) -> dict[str, Any] | None:

@@ -28,7 +28,7 @@ def open_broker(url: str, **options: Any) -> Broker:
     """Return the broker at a URL, not yet connected; `options` are those of its `from_url`.
 
     Raises `TypeError` for anything but text, `ValueError` for a URL that no broker accepts, and `MissingDriver` if its
-    driver is not installed, too old, or broken.
+    driver is not installed, or broken.
     """
     if not isinstance(url, str):
         raise TypeError(

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -195,29 +196,10 @@ def _cut(text: str, width: int) -> str:
 def summary_as_dict(result: RunsSummary) -> dict[str, Any]:
     """Return a summary of runs as JSON data."""
     return {
-        "runs": [
-            {
-                "exp_id": run.exp_id,
-                "messages": run.messages,
-                "duration_s": run.duration_s,
-                "channels": run.channels,
-                "agents": run.agents,
-                "opening": run.opening,
-            }
-            for run in result.runs
-        ],
+        "runs": [asdict(run) for run in result.runs],
         "pairs_outside": result.outside,
         "pairs": [
-            {
-                "channel": pair.channel,
-                "from_id": pair.from_id,
-                "to_id": pair.to_id,
-                "messages": pair.messages,
-                "outside": pair.outside,
-                "delays_s": pair.delays_s,
-                "delay_outside_s": pair.delay_outside,
-            }
-            for pair in result.pairs
+            {**asdict(pair), "outside": pair.outside, "delay_outside_s": pair.delay_outside} for pair in result.pairs
         ],
     }
 

@@ -8,12 +8,12 @@ import json
 import os
 import stat
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import OutputFailed, StoreError
-from .temporary import temporary
 
 
 @contextlib.contextmanager
@@ -46,9 +46,11 @@ def _replacing(target: Path, *, compressed: bool) -> Iterator[BinaryIO]:
         with _opening(target):
             with contextlib.suppress(FileNotFoundError):
                 os.lstat(target)  # a name that is too long would be noticed at the end only
-            handle, made = stack.enter_context(temporary(target))
+            handle, name = tempfile.mkstemp(".part", f".{target.name[:30]}.", target.parent)
+            made = Path(name)
+            stack.callback(made.unlink, missing_ok=True)
         with _writing(target):
-            with os.fdopen(handle, "wb", closefd=False) as raw:
+            with os.fdopen(handle, "wb") as raw:
                 if compressed:
                     # without name and time, so that equal events give equal bytes
                     with gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed:

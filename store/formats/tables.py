@@ -9,6 +9,7 @@ import base64
 import contextlib
 import hashlib
 import os
+import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from itertools import count
@@ -25,7 +26,6 @@ from . import output_format
 from .exporting import begin
 from .output_file import mode_at, open_output
 from .sharing import Sharing
-from .temporary import temporary
 
 GROUP = 65_536
 """Rows that are written together, or a few more."""
@@ -148,7 +148,8 @@ def _new_folder(target: Path) -> Iterator[Path]:
         raise StoreError(f"{target} exists already, and is not an empty folder: name another folder with -o")
     with contextlib.ExitStack() as stack:
         try:
-            _, made = stack.enter_context(temporary(target.absolute(), folder=True))
+            parent = target.absolute().parent
+            made = Path(stack.enter_context(tempfile.TemporaryDirectory(".part", f".{target.name[:30]}.", parent)))
         except OSError as error:
             raise StoreError(
                 f"cannot write {target}: {error.strerror or error}. Choose another folder with -o."

@@ -33,7 +33,7 @@ from ..log.event_log import EventLog
 from ..log.writer import Writer
 from .buffer import BATCH_BYTES, BATCH_EVENTS, replacement_gap
 from .registration import Registration, register
-from .spool import LOCKS, Spool
+from .spool import Spool
 from .spools import default_folders, left_in
 
 log = logging.getLogger("messager_store")
@@ -214,8 +214,7 @@ def _why_not(log_: EventLog, spool: Spool, row: RecorderRow | None, adopt: bool)
     last = 0 if row is None else row.last_seq
     if last < first - 1:
         return f"it begins at seq {first}, the store ends at {last}: the events between them are lost"
-    locks = LOCKS and row is not None and row.host == this_process().host
-    if row is not None and row.state == "alive" and spool.ended_at is None and not locks:
+    if row is not None and row.state == "alive" and spool.ended_at is None and row.host != this_process().host:
         return "its recorder may still be running, which cannot be checked from here. Try again later."
     return None
 

@@ -9,6 +9,7 @@ was never acknowledged; it is ignored.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import stat
@@ -31,14 +32,6 @@ from .spool_format import (
     read_frame,
     read_header,
 )
-
-try:
-    import fcntl
-except ImportError:  # Windows: without locks, a running recorder cannot be detected
-    fcntl = None  # type: ignore[assignment]
-
-LOCKS = fcntl is not None
-"""True if the lock on a spool shows that its recorder is running."""
 
 SPOOL_BYTES = 1 << 30
 """Default limit of the spool of one recorder, in bytes."""
@@ -280,9 +273,8 @@ class Spool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         file: BinaryIO = os.fdopen(handle, "r+b", buffering=0)
-        if fcntl is not None:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)  # `seen` may hold a shared lock briefly
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)  # `seen` may hold a shared lock briefly
         self._file = file
         self._reader = _opened(self.path, os.O_RDONLY)
         _write_all(file, header)
@@ -353,8 +345,7 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
 def _opened(path: Path, flags: int) -> BinaryIO:
     """Open a regular file. Raises `FileNotFoundError`, and `SpoolDamaged` for anything else that it cannot open."""
     try:
-        # O_NONBLOCK: a pipe would wait for its other end
-        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        handle = os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its other end
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -376,18 +367,15 @@ def _is_at(file: BinaryIO, path: Path) -> bool:
 
 
 def _hold(file: BinaryIO, path: Path) -> None:
-    if fcntl is not None:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SpoolHeld(str(path)) from None
-        except OSError:  # a file system without locks
-            return
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SpoolHeld(str(path)) from None
+    except OSError:  # a file system without locks
+        return
 
 
 def _is_held(file: BinaryIO) -> bool:
-    if fcntl is None:
-        return False
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(file.fileno(), fcntl.LOCK_UN)

@@ -8,27 +8,17 @@ from typing import TYPE_CHECKING
 from messager.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ..log.channel_map import ChannelMap
-    from .clock import ReplayClock, checked_rate, checked_speed
-    from .control import Control
-    from .control_socket import ControlSocket
-    from .engine import Replay
-    from .report import ReplayReport
-    from .state import ReplayState
+    from ..log.channel_map import ChannelMap as ChannelMap
+    from .clock import ReplayClock as ReplayClock
+    from .clock import checked_rate as checked_rate
+    from .clock import checked_speed as checked_speed
+    from .control import Control as Control
+    from .control_socket import ControlSocket as ControlSocket
+    from .engine import Replay as Replay
+    from .report import ReplayReport as ReplayReport
+    from .state import ReplayState as ReplayState
 
-__all__ = [
-    "ChannelMap",
-    "Control",
-    "ControlSocket",
-    "Replay",
-    "ReplayClock",
-    "ReplayReport",
-    "ReplayState",
-    "checked_rate",
-    "checked_speed",
-]
-
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__, __all__ = lazy_exports(
     __name__,
     globals(),
     {

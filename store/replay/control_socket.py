@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import socket
 import stat
-import time
 from collections.abc import Iterator
 from types import NoneType, TracebackType
 from typing import Any
 
 from ..errors import StoreError
 from .control import Control
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 LONGEST_REQUEST = 64 * 1024
 """Maximum bytes of a request."""
@@ -32,8 +27,6 @@ FOLLOW_S = 0.1
 """Seconds between two events for a subscriber, at least."""
 CLOSE_S = 2.0
 """Seconds that clients have at the end to read what is left for them."""
-LOCK_S = 5.0
-"""Seconds to wait while another process makes a socket in the folder."""
 
 VERBS: dict[str, dict[str, tuple[type, ...]]] = {
     "pause": {},
@@ -248,8 +241,6 @@ def _listening(path: str) -> tuple[socket.socket, tuple[int, int]]:
     The folder is locked meanwhile, so that of two processes that find the socket of a dead one, only one replaces it.
     Raises `StoreError`.
     """
-    if fcntl is None:
-        raise StoreError("a control socket needs a Unix system: control the replay from Python, or by keys")
     listener = None
     try:
         with _locked(os.path.dirname(path)):
@@ -271,15 +262,7 @@ def _listening(path: str) -> tuple[socket.socket, tuple[int, int]]:
 def _locked(folder: str) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        deadline = time.monotonic() + LOCK_S
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

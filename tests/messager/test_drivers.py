@@ -1,4 +1,4 @@
-"""Missing, old and broken drivers are reported in one line with the command that installs them."""
+"""Missing and broken drivers are reported in one line with the command that installs them."""
 
 from __future__ import annotations
 
@@ -40,28 +40,14 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stand_in(folder: Path, package: str, version: str, text: str = "") -> None:
+def stand_in(folder: Path, package: str, text: str) -> None:
     module = folder / package.partition("-")[0]
     module.mkdir()
     (module / "__init__.py").write_text(text)
-    known = folder / f"{package.replace('-', '_')}-{version}.dist-info"
-    known.mkdir()
-    (known / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
 
 
 def run(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, timeout=60)
-
-
-@pytest.mark.parametrize(
-    ("package", "version", "words"),
-    [("asyncpg", "0.27.0", LISTS), pytest.param("paho-mqtt", "1.2.1", RECORDS, marks=pytest.mark.nightly)],
-)
-def test_one_that_is_too_old_is_told_before_it_is_used(ran: Path, package: str, version: str, words: list[str]) -> None:
-    stand_in(ran, package, version)
-    done = run(words)
-    remedy = f"`pip install -U '{REQUIREMENTS[package]}'`"
-    assert (done.returncode, done.stderr) == (2, f"messager: {package} {version} is too old: {remedy}\n")
 
 
 @pytest.mark.parametrize(
@@ -78,23 +64,23 @@ def test_one_that_is_too_old_is_told_before_it_is_used(ran: Path, package: str, 
 def test_one_that_cannot_be_imported_is_told_with_the_reason(
     ran: Path, package: str, words: list[str], text: str, reason: str
 ) -> None:
-    stand_in(ran, package, "99.0", text)
+    stand_in(ran, package, text)
     done = run(words)
     remedy = f"`pip install --force-reinstall '{REQUIREMENTS[package]}'`"
     assert (done.returncode, done.stderr) == (2, f"messager: {package} cannot be imported ({reason}): {remedy}\n")
 
 
 def test_a_messager_over_mqtt_raises_it_in_place_of_what_the_driver_would(ran: Path) -> None:
-    stand_in(ran, "aiomqtt", "1.2.1")
+    stand_in(ran, "aiomqtt", "raise ImportError('no')")
     done = run([sys.executable, "-c", CONNECTS])
-    assert done.stderr.splitlines()[-1].startswith("messager.errors.MissingDriver: aiomqtt 1.2.1 is too old: ")
+    assert done.stderr.splitlines()[-1].startswith("messager.errors.MissingDriver: aiomqtt cannot be imported (no): ")
 
 
 def test_agents_that_are_to_be_recorded_go_on_without_it_and_a_line_says_why(
     ran: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    why = "asyncpg 0.27.0 is too old: "
-    stand_in(ran, "asyncpg", "0.27.0")
+    why = "asyncpg cannot be imported (no): "
+    stand_in(ran, "asyncpg", "raise ImportError('no')")
     monkeypatch.setenv("MESSAGER_STORE", "postgresql://h/d")
     done = run([sys.executable, "-c", GOES_ON])
     assert (done.returncode, done.stdout) == (0, "sent\n")
@@ -112,8 +98,3 @@ def test_the_hint_has_the_bounds_that_the_requirements_name(package: str) -> Non
     ]
     bounds, named = (text.removeprefix(package).split(",") for text in (asked, drivers.requirement(package)))
     assert sorted(bounds) == sorted(named)
-    assert f">={drivers._lowest(package)}" in bounds
-
-
-def test_versions_are_compared_by_their_numbers() -> None:
-    assert drivers._numbers("0.9") < drivers._numbers("0.29") <= drivers._numbers("0.29.0rc1")

@@ -40,16 +40,14 @@ def _next(row: list[int], one: int, b: list[int]) -> list[int]:
 
 
 @given(SEQUENCES, SEQUENCES)
-def test_every_alignment_is_a_common_subsequence_and_few_edits_give_the_longest(a: list[int], b: list[int]) -> None:
+def test_every_alignment_is_a_common_subsequence_and_short_ones_the_longest(a: list[int], b: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for cells, edits, step in ((10_000, 200, 100), (0, 200, 100), (0, 3, 3), (0, -1, 2), (0, -1, 1)):
+        for cells in (10_000, 25, 1):
             patch.setattr(sequence_alignment, "CELLS", cells)
-            patch.setattr(sequence_alignment, "MOST_EDITS", edits)
-            patch.setattr(sequence_alignment, "STEP", step)
-            pairs, by_anchors = align(a, b)
+            pairs, _ = align(a, b)
             assert all(a[i] == b[j] for i, j in pairs)
             assert all(i < next_i and j < next_j for (i, j), (next_i, next_j) in pairwise(pairs))
-            if cells == 0 and edits == 200 and not by_anchors:
+            if cells == 10_000:
                 assert len(pairs) == longest(a, b)
             between = list(gaps(pairs, len(a), len(b)))
             assert sorted([i for i, _ in pairs] + [i for one, _ in between for i in one]) == list(range(len(a)))

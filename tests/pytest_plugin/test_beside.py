@@ -46,26 +46,6 @@ def recorded(shop: Shop) -> Shop:
     return shop
 
 
-ORDERS = [*(("messager", plugin) for plugin in OTHERS), ("recording", "messager"), ("asyncio", "messager")]
-
-
-@pytest.mark.nightly  # `make test` runs all of them together
-@pytest.mark.parametrize("order", ORDERS, ids=" then ".join)
-def test_it_works_beside(order: tuple[str, str], recorded: Shop) -> None:
-    [plugin] = {*order} - {"messager"}
-    pytest.importorskip(OTHERS[plugin])
-    recorded.write(TEST + USES.get(plugin, ""))
-    update = {"syrupy": ["--snapshot-update"]}.get(plugin, [])
-    result = recorded.run(*update, plugins=order)
-    result.assert_outcomes(passed=1 + (plugin in USES))
-    if update:
-        recorded.run(plugins=order).assert_outcomes(passed=2)
-    recorded.write(agents=changed('"pear": 3', '"pear": 4'))
-    result = recorded.run(plugins=order)
-    result.assert_outcomes(failed=1)
-    assert "agent 3 differs from the recording after 1 of 2 messages" in text_of(result)
-
-
 def test_vcrpy_plays_its_cassette_while_an_agent_is_live(recorded: Shop) -> None:
     pytest.importorskip("vcr")
     recorded.write("""

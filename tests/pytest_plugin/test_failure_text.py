@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from messager_pytest.failure_text import failure
 from messager_pytest.recording_paths import Context
 from messager_store.lockstep.report import CastReport, Divergence, PartReport
@@ -25,18 +23,6 @@ def shown(index: int, said: bytes | None = None, **counts: int) -> str:
     if path is not None:
         report.add(replace(first, kind="different", path=path))
     return failure(report, {(1, 1): 2}, CONTEXT, why_late=lambda one: f"of {one.index}")
-
-
-@pytest.mark.parametrize(
-    ("index", "counts", "headline"),
-    [
-        (1, {"matched": 1, "missing": 2}, "agent 3 said nothing more after 1 of 3 messages"),
-        (1, {"matched": 2, "missing": 1}, "agent 3 did not say message 2 of 3"),
-        (1, {"matched": 1, "missing": 2, "unexpected": 1}, "agent 3 did not say message 2 of 3"),
-    ],
-)
-def test_silence_is_told_from_a_message_that_is_left_out(index: int, counts: dict[str, int], headline: str) -> None:
-    assert shown(index, **counts).partition("\n")[0] == headline
 
 
 def test_a_late_message_is_told_with_the_patience_and_the_reason() -> None:

@@ -10,11 +10,6 @@ from .shop import AGENTS, TALK, TEST, Shop, changed, said, text_of
 
 SENT = """await messager.send_message(messager.get_agent_chat_channel(asked["from"]), answer, 3, asked["from"])
 """
-BOTH = """
-@pytest.mark.recording("shop.jsonl")
-def test_both(replay):
-    replay({3: seller, 7: buyer})
-"""
 
 
 @pytest.fixture
@@ -27,11 +22,6 @@ def recorded(shop: Shop) -> Shop:
 def test_an_agent_that_answers_as_it_did_passes(recorded: Shop) -> None:
     result = recorded.run("-W", "error")
     result.assert_outcomes(passed=1)
-
-
-def test_several_agents_are_live_at_once(recorded: Shop) -> None:
-    recorded.write(BOTH)
-    recorded.run().assert_outcomes(passed=1)
 
 
 def test_a_different_answer_is_shown_below_the_recorded_one_with_the_difference_marked(recorded: Shop) -> None:

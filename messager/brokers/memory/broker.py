@@ -118,11 +118,6 @@ class MemoryPubSub(PubSub):
         self._matching.clear()
         self._broker.attach(self)
 
-    async def punsubscribe(self, *patterns: str | bytes) -> None:
-        for pattern in patterns or list(self.patterns):
-            self.patterns.pop(channels.encode(pattern), None)
-        self._matching.clear()
-
     async def get_message(
         self, ignore_subscribe_messages: bool = True, timeout: float | None = 0.0
     ) -> dict[str, Any] | None:

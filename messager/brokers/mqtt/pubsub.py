@@ -88,17 +88,6 @@ class MqttPubSub(ReconnectingSubscriber[Session]):
                 self._set_patterns({pattern: one for pattern, one in self._patterns.items() if pattern not in wanted})
                 raise
 
-    async def punsubscribe(self, *patterns: str | bytes) -> None:
-        gone = {channels.encode(pattern) for pattern in patterns} or set(self._patterns)
-        async with self._subscribing:
-            self._set_patterns({pattern: one for pattern, one in self._patterns.items() if pattern not in gone})
-            unneeded = [one for one in self._filters if self._quality(one) is None]
-            for one in unneeded:
-                del self._filters[one]
-            if unneeded and self._connection is not None:
-                with contextlib.suppress(NoAnswer):  # messages that still arrive match no pattern
-                    await self._connection.unsubscribe(unneeded)
-
     def _taken(self, message: dict[str, Any]) -> None:
         self._inbox_bytes -= len(message["data"])
 
@@ -138,15 +127,14 @@ class MqttPubSub(ReconnectingSubscriber[Session]):
         self._patterns = patterns
         self._matching.clear()
 
-    def _quality(self, name: str) -> int | None:
-        """Return the quality of service that the patterns need for a filter; None if none needs it."""
-        found = [one.qos for one in self._patterns.values() if topics.overlap(name, one.filter)]
-        return max(found, default=None)
+    def _quality(self, name: str) -> int:
+        """Return the quality of service that the patterns need for a filter."""
+        return max((one.qos for one in self._patterns.values() if topics.overlap(name, one.filter)), default=0)
 
     async def _subscribe(self, session: Session) -> None:
         """Subscribe to the missing filters of the patterns. Raises `BrokerUnavailable`."""
         names = (one.filter for one in self._patterns.values())
-        needed = {one: self._quality(one) or 0 for one in topics.without_overlap([*self._filters, *names])}
+        needed = {one: self._quality(one) for one in topics.without_overlap([*self._filters, *names])}
         new = [(one, qos) for one, qos in needed.items() if self._filters.get(one, -1) < qos]
         old = [one for one in self._filters if one not in needed]
         if not new:

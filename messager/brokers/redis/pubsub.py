@@ -49,14 +49,6 @@ class RedisPubSub(ReconnectingSubscriber[SubscribedConnection]):
         await self._connection.subscribe(wanted)
         self._patterns.update(dict.fromkeys(wanted))
 
-    async def punsubscribe(self, *patterns: str | bytes) -> None:
-        gone = [channels.encode(pattern) for pattern in patterns] or list(self._patterns)
-        for pattern in gone:
-            self._patterns.pop(pattern, None)
-        if gone:
-            for connection in self._connections():
-                connection.unsubscribe(gone)
-
     def _taken(self, message: dict[str, Any]) -> None:
         if not self._inbox:
             self._inbox_bytes = 0

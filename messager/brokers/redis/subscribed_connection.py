@@ -134,10 +134,6 @@ class SubscribedConnection:
         if self._superseded is not None:
             raise BrokerUnavailable(self._url, self._superseded)
 
-    def unsubscribe(self, patterns: Sequence[bytes]) -> None:
-        """Send PUNSUBSCRIBE for these patterns."""
-        self._wire.command("PUNSUBSCRIBE", *patterns)
-
     def pause(self) -> None:
         """Stop reading, so that messages wait in Redis. A pending PSUBSCRIBE prevents it: its answer is behind them."""
         if not self._unconfirmed:

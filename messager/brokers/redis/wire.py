@@ -23,11 +23,8 @@ from ...time_limit import time_limit
 from .endpoint import Endpoint
 from .error_text import error_text
 
-MAX_BULK = 512 * 1024 * 1024
-"""Maximum length of a string, bytes; a message of Redis has no more by default."""
-MAX_LINE = 64 * 1024
-"""Maximum length of a line without a string, bytes."""
-_STRING, _END = b"$\n"
+MAX_REPLY = 513 * 1024 * 1024
+"""Bytes of one reply above which the server is no Redis, whose strings have at most 512 MiB by default."""
 TLS_CLOSE_SECONDS = 0.5
 """Seconds for the server to close its side of a TLS connection, before it is cut."""
 CLOSED = "the connection was closed by the server"
@@ -60,8 +57,7 @@ class Wire(asyncio.Protocol):
         self._lost = lost
         self._paused = False
         self._parser = hiredis.Reader(replyError=_refusal, notEnoughData=_INCOMPLETE)
-        self._string_left = 0  # bytes of a string that has not arrived completely
-        self._line = b""  # the part of a line that has arrived
+        self._unfinished = 0  # bytes that have arrived without completing a reply
         self.bytes_read = 0
         """Number of bytes that have arrived since the handshake."""
         writer = connection._writer  # redis-py 5.2 to 8.1 have no public way to the transport
@@ -170,38 +166,15 @@ class Wire(asyncio.Protocol):
             take = self._parser.gets
             while (value := take()) is not _INCOMPLETE:
                 values.append(value)
-            if data[-1] != _END or self._parser.has_data():  # it has taken the first byte of a line alone
-                fault = self._too_long(data)
-            else:
-                self._string_left, self._line = 0, b""
+            self._unfinished = 0 if values else self._unfinished + len(data)
+            if self._unfinished > MAX_REPLY:
+                fault = f"an answer of more than {MAX_REPLY:,} bytes"
         except (hiredis.ProtocolError, MemoryError) as error:
             fault = error or "an answer that does not fit into memory"
         if not self.closed:
             self._received(values)  # also what came before a fault
         if fault is not None and not self.closed:
             self.abort(f"it does not speak the Redis protocol: {fault}")
-
-    def _too_long(self, data: bytes) -> str | None:
-        """Return what is too long in a value that has arrived in part, before more of it does.
-
-        The parser tells nothing of it, so lines and strings are counted again from the last complete value on.
-        """
-        data = self._line + data
-        at, end, self._line = self._string_left, len(data), b""
-        while at < end:
-            line_end = data.find(b"\r\n", at)
-            if line_end < 0:
-                self._line = data[at:]
-                at = end
-                if len(self._line) > MAX_LINE:
-                    return f"a line of more than {MAX_LINE:,} bytes"
-                break
-            length = int(data[at + 1 : line_end]) if data[at] == _STRING else -1
-            if length > MAX_BULK:
-                return f"a string of {length:,} bytes"
-            at = line_end + 2 + (length + 2 if length >= 0 else 0)
-        self._string_left = at - end
-        return None
 
     def eof_received(self) -> None:
         self._end(CLOSED)  # at the end of TLS, `connection_lost` waits for the server's side to be closed too

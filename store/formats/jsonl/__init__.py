@@ -15,30 +15,23 @@ order, without holes.
 The names of this package are imported when they are first used: the parser alone needs no database.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from messager.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .event_text import EventText, attributes_of, event_to_dict
-    from .reader import import_jsonl, read
-    from .writer import export_jsonl
-    from .writer import export_jsonl as write
-
-__all__ = ["EventText", "attributes_of", "event_to_dict", "export_jsonl", "import_jsonl", "read", "write"]
+    from .event_text import EventText as EventText
+    from .event_text import attributes_of as attributes_of
+    from .event_text import event_to_dict as event_to_dict
+    from .reader import import_jsonl as import_jsonl
+    from .reader import read as read
+    from .writer import export_jsonl as export_jsonl
+    from .writer import write as write
 
 _EXPORTS = {
-    "EventText": ("event_text", "EventText"),
-    "attributes_of": ("event_text", "attributes_of"),
-    "event_to_dict": ("event_text", "event_to_dict"),
-    "export_jsonl": ("writer", "export_jsonl"),
-    "import_jsonl": ("reader", "import_jsonl"),
-    "read": ("reader", "read"),
-    "write": ("writer", "export_jsonl"),
+    "event_text": "EventText attributes_of event_to_dict",
+    "reader": "import_jsonl read",
+    "writer": "export_jsonl write",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, attribute = _EXPORTS[name]
-    return getattr(import_module(f".{module}", __name__), attribute)
+__getattr__, __dir__, __all__ = lazy_exports(__name__, globals(), _EXPORTS)

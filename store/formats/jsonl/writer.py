@@ -167,3 +167,7 @@ async def export_jsonl(
         async for page in export.pages(selection_of(selection, filters)):
             file.write(b"".join(map(lines.line, page)))
     return export.count
+
+
+write = export_jsonl
+"""Name that every format has for it."""

@@ -1,10 +1,9 @@
 """Alignment of two sequences: which elements of one are the elements of the other, in the same order.
 
-Common ends are cut off. A small rest is aligned exactly, by dynamic programming. A large one is aligned by Myers'
-greedy algorithm, which is fast if little differs, else by anchors, as in patience diff: elements, or runs of elements,
-that both sides have once, in their longest increasing order; the parts between them are aligned in the same way. A
-part without anchors is aligned by Myers' algorithm in steps. The work on a part is limited, so that the time grows a
-little faster than the lengths; memory is a few integers an element.
+Common ends are cut off. A small rest is aligned exactly, by dynamic programming. A large one is aligned by anchors, as
+in patience diff: elements, or runs of elements, that both sides have once, in their longest increasing order; the parts
+between them are aligned in the same way. A part without anchors is aligned exactly in windows along it. The work on a
+part is limited, so that the time grows a little faster than the lengths; memory is a few integers an element.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from math import isqrt
 from typing import NamedTuple
 
 CELLS = 10_000
 """Maximum of pairs of elements in a part that is aligned exactly."""
-MOST_EDITS = 200
-"""Maximum of insertions and deletions in a part that is aligned by Myers' algorithm as a whole."""
-STEP = 100
-"""The same for each step through a part without anchors; at least 1."""
 FEW = 0.1
 """Share of elements that both sides have, in any order, below which only anchors are aligned."""
 RUNS = (1, 4, 16, 64)
@@ -80,17 +76,10 @@ def _split(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal, found: 
     if _cells(part) <= CELLS:
         found += _exact(a, b, part, same)
         return []
-    a_begin, a_end, b_begin, b_end = part
-    common = _common(a, b, part)
-    if not common:
+    if not _common(a, b, part):
         return []
-    if a_end - a_begin + b_end - b_begin - 2 * common <= MOST_EDITS:
-        pairs, i, j = _few_edits(part, same, MOST_EDITS)
-        if (i, j) == (a_end, b_end):
-            found += pairs
-            return []
     anchors = _anchors(a, b, part, same)
-    found += anchors or _by_edits(part, same)
+    found += anchors or _by_windows(a, b, part, same)
     return list(_between(anchors, part)) if anchors else []
 
 
@@ -167,57 +156,26 @@ def _exact(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pair
     return found
 
 
-def _by_edits(part: _Part, same: Equal) -> Pairs:
-    """Return common elements of a part by Myers' algorithm, again from the furthest point after each `STEP`."""
+def _by_windows(a: Sequence[int], b: Sequence[int], part: _Part, same: Equal) -> Pairs:
+    """Return common elements of a part: windows along it are aligned exactly, each from the end of the one before."""
     i, a_end, j, b_end = part
+    width = isqrt(CELLS)
+    kept = width * 3 // 4
     found: Pairs = []
     while i < a_end and j < b_end:
-        pairs, i, j = _few_edits((i, a_end, j, b_end), same, STEP)
+        if same(i, j):
+            found.append((i, j))
+            i, j = i + 1, j + 1
+            continue
+        last = a_end - i <= width and b_end - j <= width
+        pairs = _exact(a, b, (i, min(i + width, a_end), j, min(j + width, b_end)), same)
+        pairs = [(y, x) for y, x in pairs if last or (y < i + kept and x < j + kept)]
         found += pairs
-    return found
-
-
-def _few_edits(part: _Part, same: Equal, most: int) -> tuple[Pairs, int, int]:
-    """Return the longest common subsequence of the beginning of a part, and its end in A and in B (Myers 1986).
-
-    The end is that of the part, or the furthest that is reached if `most` elements are left out.
-    """
-    a_begin, a_end, b_begin, b_end = part
-    n, m = a_end - a_begin, b_end - b_begin
-    reached = {1: 0}
-    history: list[dict[int, int]] = []
-    for edits in range(most + 1):
-        history.append(reached.copy())
-        for k in range(-edits, edits + 1, 2):
-            down = k == -edits or (k != edits and reached[k - 1] < reached[k + 1])
-            x = reached[k + 1] if down else reached[k - 1] + 1
-            y = x - k
-            while 0 <= x < n and 0 <= y < m and same(a_begin + x, b_begin + y):
-                x, y = x + 1, y + 1
-            reached[k] = x
-            if x >= n and y >= m:
-                return _path(history, n, m, a_begin, b_begin), a_end, b_end
-    inside = [
-        (2 * x - k, -abs(k), x, x - k) for k in range(-most, most + 1, 2) if (x := reached[k]) <= n and x - k <= m
-    ]
-    _, _, x, y = max(inside)
-    return _path(history, x, y, a_begin, b_begin), a_begin + x, b_begin + y
-
-
-def _path(history: list[dict[int, int]], x: int, y: int, a_begin: int, b_begin: int) -> Pairs:
-    """Return the pairs of the path to a point, by the positions that Myers' algorithm reached before each edit."""
-    found: Pairs = []
-    for number in range(len(history) - 1, -1, -1):
-        reached = history[number]
-        k = x - y
-        down = k == -number or (k != number and reached[k - 1] < reached[k + 1])
-        before_x = reached[k + 1] if down else reached[k - 1]
-        before_y = before_x - (k + 1 if down else k - 1)
-        begin_x = before_x if down else before_x + 1
-        while x > begin_x and y > 0 and x > 0:
-            x, y = x - 1, y - 1
-            found.append((a_begin + x, b_begin + y))
-        x, y = before_x, before_y
+        if last:
+            break
+        y, x = pairs[-1] if pairs else (i, j)
+        skipped = 1 if max(y - i, x - j) > width // 4 else max(width // 2, 1)
+        i, j = y + skipped, x + skipped
     return found
 
 

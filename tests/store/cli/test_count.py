@@ -170,11 +170,6 @@ def test_payloads_that_are_not_json_are_counted(count: Count) -> None:
     assert "1 message (12 B) of e1, 6 payloads not JSON left out" in done.stderr
 
 
-def test_steps_are_left_out_where_too_many_are_empty(count: Count) -> None:
-    done = count([said(0), said(3000)], "--by", "1ns", "--max-gap", "1h")
-    assert [line.split("  ")[0] for line in done.stdout.splitlines()][2] == "┆ 50 min ┆"
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -213,12 +208,6 @@ def test_times_are_in_their_order_unless_another_is_asked_for(count: Count) -> N
     count(DAYS)
     assert times() == [["08:00:00", "1"], ["08:00:02", "2"], ["08:00:04", "·"], ["08:00:06", "1"]]
     assert times("--sort", "size") == [["08:00:02", "2"], ["08:00:00", "1"], ["08:00:06", "1"]]
-
-
-def test_a_field_of_numbers_and_texts_is_in_the_order_of_size(count: Count) -> None:
-    lines = [*DAYS, said(9, payload={"day": "sunday"})]
-    found = [line.split()[0] for line in count(lines, "--by", "$.day").stdout.splitlines()[1:]]
-    assert found == ["2", "10", "sunday", "1.5"]
 
 
 @pytest.mark.parametrize(

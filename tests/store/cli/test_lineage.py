@@ -12,7 +12,7 @@ import pytest
 
 from messager_store import EventLog, close
 from messager_store.cli.tree import as_tree
-from tests.support import messager, sql
+from tests.support import messager
 from tests.support.lineage import fork, parent
 from tests.support.logs import filled, sent
 
@@ -61,20 +61,6 @@ def test_ls_in_json_keeps_its_order_and_has_the_parents(run: Run) -> None:
         *(("exp-1", None), ("exp-2", "exp-1"), ("another", None), ("exp-3", "exp-2"), ("exp-4", "exp-1")),
     ]
     assert set(rows[1]["parent"]) == {"exp_id", "head", "cursor"}
-
-
-def test_experiments_that_are_each_others_forks_are_listed_once(run: Run, tmp_path: Path) -> None:
-    """Only a forged pack has such lineage."""
-    sql(
-        str(tmp_path / "messager.db"),
-        "UPDATE experiment SET parent_head = x'00', parent_cursor = '1:u:1', parent_exp_id = 'exp-3' "
-        "WHERE exp_id IN ('exp-1', 'another')",
-        "UPDATE experiment SET parent_exp_id = 'another' WHERE exp_id = 'another'",
-    )
-    done = run("ls")
-    assert sorted(line.split()[-1] for line in first_column(done.stdout)) == [
-        *("another", "exp-1", "exp-2", "exp-3", "exp-4")
-    ]
 
 
 def test_a_long_line_of_forks_is_no_problem() -> None:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from messager.testing import MqttServer, RedisServer, free_port
-from tests.support import MESSAGER, Proxy, messager
+from messager.testing import MqttServer, free_port
+from tests.support import Proxy, messager
 
 
 def test_what_is_followed_is_chosen_by_a_filter_too(tmp_path: Path) -> None:
@@ -23,71 +19,6 @@ def test_what_is_followed_is_chosen_by_a_filter_too(tmp_path: Path) -> None:
     assert messager("import", "a.jsonl", "--exp", "e", cwd=tmp_path).returncode == 0
     done = messager("events", "e", "--follow", "--channel", "w/+/y", "--json", cwd=tmp_path)
     assert [json.loads(line)["channel"] for line in done.stdout.splitlines()] == ["w/1/y", "w/3/y"], done.stderr
-
-
-def test_the_command_line_records_from_mqtt_and_replays_to_redis_and_back(
-    mqtt: MqttServer, redis: RedisServer, tmp_path: Path
-) -> None:
-    environment = {**os.environ, "MESSAGER_BROKER": mqtt.url}
-
-    def recording(exp: str, pattern: str, broker: str) -> subprocess.Popen[str]:
-        words = ["record", pattern, "--exp", exp, "--max-events", "3", "--broker", broker]
-        tap = subprocess.Popen([*MESSAGER, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-        assert tap.stderr is not None
-        lines = [tap.stderr.readline()]
-        while "recording" not in lines[-1]:
-            assert tap.poll() is None, lines
-            lines.append(tap.stderr.readline())
-        assert "127.0.0.1" in lines[-1]
-        if pattern.startswith("exps:") and broker == mqtt.url:
-            assert "on MQTT exps:* is exps/*" in lines[0]
-        return tap
-
-    def run(*words: str) -> Any:
-        done = messager(*words, cwd=tmp_path, env=environment)
-        assert done.returncode == 0, done.stderr
-        return done
-
-    def recorded(exp: str, broker: str, *replay: str) -> tuple[str, str]:
-        """Record what a replay publishes; again if a message was lost on the way, as on a busy machine.
-
-        The connection of the tap may be lost, which it says. And amqtt drops what a publisher sent, and it has
-        acknowledged, right before the publisher disconnects (0.12.1: its loop looks for the disconnection first).
-        """
-        drops = broker == mqtt.url and shutil.which("mosquitto") is None
-        for number in range(8):
-            tap = recording(f"{exp}-{number}", "exps:*", broker)
-            printed = run("replay", *replay).stdout
-            try:
-                _, said = tap.communicate(timeout=10 if drops else 60)
-            except subprocess.TimeoutExpired:
-                tap.send_signal(signal.SIGINT)
-                _, said = tap.communicate()
-                assert drops or "messages may be missing" in said, said
-                continue
-            if "messages may be missing" not in said:
-                assert tap.returncode == 0, said
-                return f"{exp}-{number}", printed
-        raise AssertionError("messages were lost each time")
-
-    lines = [{"ts": at, "channel": f"exps:cli:agents:{at}:chat", "payload": f"p{at}"} for at in range(3)]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run("import", "a.jsonl", "--exp", "there")
-    words = ("there", "--speed", "max", "--rate", "1000", "--json")
-    first, printed = recorded("over-mqtt", mqtt.url, *words)
-    report = json.loads(printed)
-    assert (report["published"], report["flow_control"]) == (3, False)
-    second, _ = recorded("over-redis", redis.url, first, "--broker", redis.url)
-    for exp, channel in ((first, "exps/cli/agents/2/chat"), (second, "exps:cli:agents:2:chat")):
-        lines = [json.loads(line) for line in run("events", exp, "--json").stdout.splitlines()]
-        assert [line["payload"] for line in lines] == ["p0", "p1", "p2"] and lines[2]["channel"] == channel
-        assert lines[2]["to_id"] == 2
-    for words in (["--wait-for-subscribers", "1"], ["--wait-for-subscribers", "1", "--broker", "mqtt://127.0.0.1:1"]):
-        wrong = messager("replay", "there", *words, cwd=tmp_path, env=environment)
-        assert (wrong.returncode, wrong.stdout, len(wrong.stderr.splitlines())) == (2, "", 1), wrong.stderr
-        assert "start the subscribers first" in wrong.stderr
-    refused = messager("replay", "there", "--speed", "max", cwd=tmp_path, env=environment)
-    assert refused.returncode != 0 and "--rate" in refused.stderr and len(refused.stderr.splitlines()) == 1
 
 
 def test_a_replay_with_messages_that_mqtt_refuses_names_them_and_ends_with_one(

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from messager_store.cli.commands.events import _Lines
-from messager_store.cli.commands.info import _show
-from messager_store.cli.commands.rm import show
 from messager_store.cli.output import Column, cell, table
 from messager_store.cli.progress import Progress
 from messager_store.cli.replay_output import ReplayProgress
@@ -171,49 +169,6 @@ def test_exp_ids_that_only_their_ends_tell_apart_are_not_cut(monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", "40")
     table(TITLES, WIDE)
     assert [line.split()[0] for line in columns_of(terminal.getvalue())[1:]] == [row[0] for row in WIDE]
-
-
-def test_short_exp_ids_and_their_title_are_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = terminal_of(monkeypatch)
-    monkeypatch.setenv("COLUMNS", "20")
-    table(TITLES, [("e1", "a long name of it", 1, "tag " * 9), ("e2", "another", 2, "")])
-    assert [line.split()[0] for line in columns_of(terminal.getvalue())] == ["EXP_ID", "e1", "e2"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "left_out"),
-    [(140, []), (120, ["ENDED"]), (100, ["ENDED", "PAYLOADS"]), (80, ["ENDED", "PAYLOADS", "BEGUN"])],
-)
-def test_a_table_of_what_goes_leaves_out_what_nobody_needs_to_decide(
-    monkeypatch: pytest.MonkeyPatch, columns: int, left_out: list[str]
-) -> None:
-    terminal = terminal_of(monkeypatch)
-    monkeypatch.setenv("COLUMNS", str(columns))
-    known: Any = SimpleNamespace(exp_id=WIDE[0][0], name="a name that is long", status="closed")
-    one: Any = SimpleNamespace(
-        experiment=known, begun_at=10**18, last_at=2 * 10**18, events=1234, payload_bytes=10**6, bytes=2 * 10**6
-    )
-    show([one])
-    title, row = columns_of(terminal.getvalue())
-    assert len(row) <= columns and known.exp_id in row and "~ 2.0 MB" in row
-    assert [word for word in ("ENDED", "PAYLOADS", "BEGUN") if word not in title] == left_out
-    assert ("1.0 MB" in row) == ("PAYLOADS" in title) and ("2033-05-18" in row) == ("ENDED" in title)
-
-
-@pytest.mark.parametrize(("events", "pid", "shown"), [(7, 12345, True), (1_234_567_890, 4194304, False)])
-def test_recorders_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, events: int, pid: int, shown: bool) -> None:
-    terminal = terminal_of(monkeypatch)
-    recorder = {"recorder": 1, "role": "messager", "state": "unclean", "events": events, "host": "vm", "pid": pid}
-    recorder |= {"started_at": "2026-03-01T10:00:00.123456789Z", "worst_unacknowledged_ms": 123.4, "meta": {}}
-    words = ["exp_id", "name", "status", "created_at", "head", "store"]
-    numbers = ["duration_s", "events", "channels", "agents", "gaps", "payload_bytes", "store_bytes"]
-    data: dict[str, Any] = dict.fromkeys(words, "-") | dict.fromkeys(numbers, 0)
-    data |= {"kinds": {}, "first_ts": None, "last_ts": None, "tags": [], "meta": {}, "redactions": []}
-    data |= {"parent": None, "forks": []}
-    _show({**data, "recorders": [recorder]})
-    title, row = columns_of(terminal.getvalue())[-2:]
-    assert max(len(title), len(row)) <= 80
-    assert "WORST COMMIT" in title and "123.4 ms" in row and (str(pid) in row) == shown
 
 
 def test_a_table_that_goes_to_a_file_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from messager import channels
 from messager_store import EventLog, NewEvent
@@ -23,7 +21,6 @@ from messager_store.formats.jsonl import export_jsonl, import_jsonl
 from messager_store.maintenance.removal import remove
 from messager_store.maintenance.verify import verify
 from tests.support import HOSTILE_CHANNELS, HOSTILE_IDS, HOSTILE_PAYLOADS, sql
-from tests.support.examples import WITH_STORE
 from tests.support.logs import filled, sent
 
 
@@ -87,20 +84,6 @@ async def test_the_name_and_the_digest_of_the_file_are_kept(log: EventLog, tmp_p
         path.write_bytes(gzip.compress(path.read_bytes()) + bytes(9))
     of = await import_jsonl(log, path, "e1")
     assert of.meta["imported"] == {"file": "a.jsonl", "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-
-
-async def test_what_is_imported_is_what_was_recorded(log: EventLog, tmp_path: Path) -> None:
-    await everything(log)
-    await export_jsonl(log, "e1", tmp_path / "a.jsonl")
-    await import_jsonl(log, tmp_path / "a.jsonl", "copy")
-
-    async def plain(exp_id: str) -> list[tuple[Any, ...]]:
-        return [
-            (e.ts, e.recorder, e.kind, e.channel, e.payload, e.from_id, e.to_id, e.flags, e.msg_id, e.meta)
-            async for e in log.read(exp_id)
-        ]
-
-    assert await plain("copy") == await plain("e1")
 
 
 async def test_export_takes_the_filters_of_read(log: EventLog, tmp_path: Path) -> None:
@@ -180,20 +163,6 @@ async def test_a_header_that_is_wrong_is_named(log: EventLog, tmp_path: Path) ->
             await import_jsonl(log, write(tmp_path / "a.jsonl", header, {"ts": 1, "channel": "c"}), "e1")
 
 
-@WITH_STORE
-@given(st.binary(max_size=300) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
-async def test_any_file_is_imported_whole_or_refused_in_one_line(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "any.jsonl"
-    path.write_bytes(data)
-    async with EventLog.open(":memory:") as log:
-        try:
-            await import_jsonl(log, path, "e1")
-        except BadFile:
-            assert await log.experiments() == []
-        else:
-            assert (await verify(log, await log.experiment("e1"))).problems == []
-
-
 async def test_damaged_gzip_and_missing_files_are_told(log: EventLog, tmp_path: Path) -> None:
     packed = gzip.compress(b'{"ts": 1, "channel": "c", "payload": "x"}\n' * 2000)
     for name, data in (("cut.gz", packed[: len(packed) // 2]), ("rot.gz", packed[:40] + b"\x00" * 20 + packed[60:])):
@@ -234,12 +203,6 @@ async def test_what_a_killed_import_left_is_cleared_away_by_the_next(log: EventL
         assert (await connection.exec_driver_sql("SELECT count(*) FROM event")).scalar_one() == 1
 
 
-async def test_a_file_that_cannot_be_written_is_told(log: EventLog, tmp_path: Path) -> None:
-    await filled(log, [sent(1)])
-    with pytest.raises(StoreError, match="cannot write"):
-        await export_jsonl(log, "e1", tmp_path / "no" / "such" / "a.jsonl")
-
-
 async def test_an_export_that_fails_leaves_the_old_file(log: EventLog, tmp_path: Path) -> None:
     await filled(log, [sent(1)])
     path = tmp_path / "a.jsonl"
@@ -274,11 +237,6 @@ async def test_an_import_that_was_swept_away_says_so_and_a_published_one_cannot_
     assert len([entry async for entry in log.read("e1")]) == 1
     with pytest.raises(StoreError, match="removed as unfinished"):
         await publish_imports(log.database, {"e2": of})
-
-
-async def test_a_recorder_number_out_of_all_proportion_is_refused(log: EventLog, tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match="recorder is not between 1 and 1000"):
-        await import_jsonl(log, write(tmp_path / "a.jsonl", {"ts": 1, "channel": "c", "recorder": 1001}), "e1")
 
 
 async def test_half_characters_where_text_is_needed_are_named(log: EventLog, tmp_path: Path) -> None:

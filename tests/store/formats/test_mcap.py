@@ -192,22 +192,6 @@ def test_channels_beyond_the_maximum_share_a_topic(monkeypatch: pytest.MonkeyPat
     assert [data["channel"] for data in read.data] == ["c0", "c1", "c2", "c3"] * 2
 
 
-async def test_an_export_that_fails_leaves_the_file_that_was_there(
-    log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await filled(log, [sent(at) for at in range(10)])
-    path = tmp_path / "x.mcap"
-    path.write_bytes(b"before")
-
-    def fail(self: MessageWriter, entry: Event) -> None:
-        raise RuntimeError("the disk is gone")
-
-    monkeypatch.setattr(MessageWriter, "write", fail)
-    with pytest.raises(RuntimeError):
-        await export_mcap(log, "e1", path)
-    assert path.read_bytes() == b"before" and list(tmp_path.glob(".x*")) == []
-
-
 async def test_without_the_package_one_line_says_what_to_do(
     log: EventLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from messager_store import EventLog
-from messager_store.formats.pack import pack, unpack
 from messager_store.log import chain_walk
 from messager_store.maintenance.verify import verify
 from tests.support import sql
-from tests.support.logs import listed, sent
+from tests.support.logs import sent
 
 SIZES = (1, 9, 1, 1, 23, 2, 2, 2, 40, 5)
 """Events of the batches."""
@@ -68,14 +65,6 @@ async def test_a_batch_that_begins_before_what_was_read_ahead_is_read_again(log:
     problems = (await verify(log, await log.experiment("e1"))).problems
     assert any("the batch after seq 81 starts at 11" in each for each in problems)
     assert not [each for each in problems if "missing" in each or "batch at seq 13" in each]
-
-
-async def test_a_pack_holds_every_event(log: EventLog, other: EventLog, tmp_path: Path) -> None:
-    await batches(log)
-    packed = await pack(log, "e1", tmp_path / "a.pack")
-    assert packed.events == 2 * sum(SIZES)
-    await unpack(other, tmp_path / "a.pack", head=packed.head)
-    assert await listed(other.read("e1")) == await listed(log.read("e1"))
 
 
 async def test_names_of_another_kind_are_found_on_any_page(log: EventLog, store: str) -> None:

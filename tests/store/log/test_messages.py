@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from messager import MemoryBroker
-from messager_store import EventLog, Experiment, NewEvent, Replay
+from messager_store import EventLog, Experiment, NewEvent
 from messager_store.db.codes import REDACTED
 from messager_store.log import decisions as module
 from messager_store.log.decisions import decisions
@@ -94,21 +93,6 @@ async def test_messages_are_read_before_it_is_decided_about_the_last_ones(log: E
         page = await anext(pages)
         assert page[0].payload == b"0" and not rule.ended
         assert len(page) + sum([len(more) async for more in pages]) == 10_000 and rule.ended
-
-
-async def test_a_replay_publishes_messages_of_unrecorded_senders_beside_those_of_recorded_ones(log: EventLog) -> None:
-    of = await experiment(log)
-    speaker, listener = [await log.register(of, role="messager", row={"started_at": BEGAN}) for _ in range(2)]
-    told = [sent(BEGAN + at, b"recorded %d" % at) for at in range(20)]
-    await log.append(speaker, told)
-    heard = [entry._replace(kind="received", ts=entry.ts + 1) for entry in told]
-    heard += [NewEvent("received", BEGAN + at, "c", b"unrecorded %d" % at) for at in range(20)]
-    await log.append(listener, heard)
-    broker = MemoryBroker()
-    pubsub = broker.pubsub()
-    await pubsub.psubscribe("*")
-    report = await Replay(log, "e1", broker, speed="max").run()
-    assert (report.planned, report.published) == (40, 40)
 
 
 async def test_no_reception_replaces_a_redacted_sending(log: EventLog) -> None:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from messager import MemoryBroker
-from messager_store import EventLog, NewEvent, Replay
+from messager_store import EventLog, NewEvent
 from messager_store.db.codes import FROM_DERIVED, TO_DERIVED
-from messager_store.errors import StoreError
-from messager_store.formats.jsonl import export_jsonl
 from messager_store.log.reading import count
 from messager_store.log.selection import Selection
 from messager_store.log.span import Span
@@ -58,17 +54,6 @@ async def test_events_are_chosen_by_sender_and_recipient_with_their_type(log: Ev
         assert await count(log.database, of, chosen, Span()) == len(times)
         await close(log, of, force=True)
         assert [entry.ts async for entry in log.tail(of) if chosen.takes(entry)] == times
-
-
-async def test_a_replay_publishes_what_was_said_by_some_to_others_and_counts_the_rest(log: EventLog) -> None:
-    await filled(log, [entry for entry in SAID if entry.kind != "received"])
-    report = await Replay(log, "e1", MemoryBroker(), speed="max", from_ids=3, to_ids=[7, "7"]).run()
-    assert (report.planned, report.published, report.skipped) == (2, 2, 5)
-
-
-async def test_an_export_takes_senders_and_recipients(log: EventLog, tmp_path: Path) -> None:
-    await filled(log, SAID)
-    assert await export_jsonl(log, "e1", tmp_path / "a.jsonl", from_ids=3, to_ids=7) == 2
 
 
 def changed(**more: Any) -> list[NewEvent]:
@@ -127,12 +112,6 @@ async def test_senders_are_compared_across_kinds_of_broker(log: EventLog) -> Non
     assert (await compare(log, "a", "b", selection=Selection(to_ids=2))).messages_b == 0
 
 
-async def test_marks_and_gaps_are_not_compared(log: EventLog) -> None:
-    await filled(log, SAID)
-    with pytest.raises(StoreError, match="marks were never on the wire"):
-        await compare(log, "e1", "e1", selection=Selection(kinds=["mark", "sent"]))
-
-
 Run = Callable[..., Any]
 
 
@@ -180,35 +159,3 @@ def test_each_verb_that_selects_takes_senders_and_recipients_as_typed(
         assert (found["messages_a"], found["equal"], done.returncode) == (len(times), 2 not in times, int(2 in times))
     else:
         one_line(done, 2, "nothing to compare")
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    nightly_after(
-        3,
-        [
-            ([], 1),
-            (["--since", "3"], 2),
-            (["--until", "1970-01-01T00:00:00.000000002"], 0),
-            (["--after", "2:1:2"], 0),
-            (["--limit", "1"], 0),
-            (["--limit", "2"], 1),
-            (["--kind", "sent", "--exclude", "d", "--agent", '"3"', "--from", '"3"'], 0),
-            (["--kind", "received"], 2),
-            (["--kind", "mark"], 2),
-        ],
-    ),
-)
-def test_diff_takes_every_filter_of_events(run: Run, words: list[str], code: int) -> None:
-    done = run("diff", "a", "b", *words)
-    assert done.returncode == code, (done.stdout, done.stderr)
-
-
-def test_every_verb_that_selects_has_the_same_options(run: Run) -> None:
-    def options(verb: str) -> list[str]:
-        selecting = {"--kind", "--channel", "--exclude", "--agent", "--from", "--to"}
-        found = re.findall(r"^ +(--\S+) ", run(verb, "--help").stdout.partition("Options:")[2], re.MULTILINE)
-        return [option for option in found if option in selecting]
-
-    assert len(options("events")) == 6
-    assert options("events") == options("export") == options("replay") == options("diff")

@@ -14,7 +14,6 @@ import aiosqlite
 import asyncpg
 import pytest
 
-from messager import MemoryBroker
 from messager_store import EventLog
 from messager_store.errors import DamagedStore, RecorderFenced, StoreError
 from messager_store.formats.jsonl import export_jsonl, import_jsonl
@@ -24,7 +23,6 @@ from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.queries.comparison.compare import compare
 from messager_store.queries.status import status
 from messager_store.recording.closing import close
-from messager_store.replay import Replay
 from tests.store.privacy.test_redaction import SECRET, WHERE, on_disk, secrets
 from tests.support import Stores, messager, sql
 from tests.support.logs import experiment, listed, sent
@@ -153,23 +151,6 @@ async def test_an_import_refuses_a_redaction_that_is_none(log: EventLog, tmp_pat
         (tmp_path / "a.jsonl").write_text(json.dumps({"ts": 1, "channel": "c", **more}) + "\n")
         with pytest.raises(StoreError, match="line 1"):
             await import_jsonl(log, tmp_path / "a.jsonl", "e1")
-
-
-async def test_a_replay_passes_over_what_was_redacted(log: EventLog) -> None:
-    await secrets(log, await experiment(log))
-    whole = await Replay(log, "e1", MemoryBroker(), speed="max").run()
-    await redact(log, "e1", WHERE, who="me", why="x")
-    after = await Replay(log, "e1", MemoryBroker(), speed="max").run()
-    assert (whole.published, after.published, after.skipped) == (16, 14, 4)
-
-
-async def test_a_comparison_takes_what_was_redacted_for_the_same_and_says_so(log: EventLog, tmp_path: Path) -> None:
-    await secrets(log, await experiment(log))
-    await export_jsonl(log, "e1", tmp_path / "a.jsonl")
-    await import_jsonl(log, tmp_path / "a.jsonl", "copy")
-    await redact(log, "e1", WHERE, who="me", why="x")
-    result = await compare(log, "e1", "copy")
-    assert (result.equal, result.redacted) == (True, 2)
 
 
 KILLED = """

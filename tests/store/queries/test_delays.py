@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from examples.town import Town
 from messager_store import Event, EventLog, Experiment, NewEvent, Selection, StoreError, delays, redact
-from messager_store.log.not_json import NotJson
 from messager_store.privacy.redaction_filter import RedactionFilter
 from messager_store.projection.narrowing import selected_pages
 from messager_store.queries.delays import Delays
@@ -243,19 +242,6 @@ async def test_redacted_and_retracted_sendings_are_left_out(log: EventLog) -> No
     got = await delays(log, of)
     assert (got.undelivered, sum(row.number for row in got.rows)) == (1, 1)
     assert (await delays(log, of, limit=2)).undelivered == 1  # the first and the last one
-
-
-async def test_payloads_that_are_not_json_are_counted_once(log: EventLog) -> None:
-    of = await experiment(log)
-    speaker, listener = [await log.register(of, role="messager", row={"started_at": -S}) for _ in range(2)]
-    talk = [("a", "b", b"no JSON"), ("b", "a", b"no JSON either"), ("a", "b", b'{"n": 1}'), ("b", "a", b'{"n": 1}')]
-    messages = [sent(at * S, payload, from_id=who, to_id=whom) for at, (who, whom, payload) in enumerate(talk)]
-    await log.append(speaker, messages)
-    await log.append(listener, [entry._replace(kind="received", ts=entry.ts + MS) for entry in messages])
-    for replies, number in ((False, 2), (True, 1)):
-        skipped = NotJson()
-        got = await delays(log, of, Selection(where="n=1").counting(skipped), replies=replies)
-        assert (sum(row.number for row in got.rows), skipped.count) == (number, 2)
 
 
 async def test_a_message_outside_of_the_filter_is_not_answered(log: EventLog) -> None:

@@ -16,7 +16,7 @@ from messager_store.errors import StoreError
 from messager_store.recording.tap import Tap
 from tests.support import messager, nightly_after, until
 from tests.support.logs import filled, sent
-from tests.support.redis_topologies import ask, watched
+from tests.support.redis_topologies import ask
 
 HELLO = b"127.0.0.1,26379,0000000000000000000000000000000000000000,9,mymaster,127.0.0.1,6379,9"
 RECORDED = [
@@ -63,33 +63,6 @@ async def test_a_tap_records_notifications_of_keys_only_for_a_pattern_that_names
         assert await tapped(log, server, "all", "*", "exps:e1:a") == {"exps:e1:a"}
         named = await tapped(log, server, "named", "__key*", "__keyother")
         assert {"__keyspace@0__:key", "__keyevent@0__:expired"} <= named
-
-
-@pytest.mark.nightly
-async def test_what_sentinels_tell_each_other_is_not_recorded(log: EventLog) -> None:
-    async with watched() as there:
-        plain = RedisBroker.from_url(there.master.url)
-        witness = plain.pubsub()
-        await witness.psubscribe("__sentinel__:hello")
-        async with Recorder(log, "e1", role="tap", patterns=["*"]) as recorder:
-            listening = asyncio.Event()
-            task = asyncio.create_task(Tap(plain, recorder, ["*"], active=listening.set).run())
-            await listening.wait()
-
-            async def greeted() -> bool:
-                return await witness.get_message(timeout=0.1) is not None
-
-            await until(greeted)
-            assert await plain.publish([(b"last", b"x")]) == [1]
-
-            async def came() -> bool:
-                return [entry.channel async for entry in log.read("e1", kinds=["received"])] == ["last"]
-
-            await until(came)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        await witness.aclose()
-        await plain.close()
 
 
 async def test_a_replay_leaves_out_counts_and_names_what_the_server_once_published_by_itself(

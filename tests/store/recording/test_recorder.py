@@ -22,7 +22,6 @@ from messager_store.maintenance.verify import verify
 from messager_store.queries.overview import overview
 from messager_store.recording import buffer, committer
 from messager_store.recording.closing import close
-from messager_store.recording.spools import spools
 from messager_store.recording.tap import Tap
 from tests.support import HOSTILE_CHANNELS, HOSTILE_PAYLOADS, carried, until
 
@@ -308,21 +307,6 @@ async def test_a_messager_that_is_closed_after_its_recorder_has_ended_loses_noth
         messager.add_log_hook(recorder)
         await messager.subscribe_and_start_listening(["c"])
     assert await kinds(log) == ["mark"] and recorder.dropped == 0
-
-
-async def test_what_a_recorder_still_had_when_it_was_ended_stays_in_its_spool(log: EventLog) -> None:
-    recorder = Recorder(log, "e1")
-    await recorder.start()
-    recorder.mark("before")
-    await recorder.flush()
-    await close(log, await log.experiment("e1"), force=True)
-    for _ in range(10):
-        recorder.mark("after")
-    with pytest.raises(RecorderFenced):
-        await recorder.stop()
-    assert (recorder.dropped, recorder.spooled) == (0, 10) and recorder.failure is not None
-    [left] = spools(recorder.spool_path.parent)
-    assert (left.events, left.exp_id, left.held) == (10, "e1", False)
 
 
 async def test_closing_fences_also_those_that_only_seem_dead(log: EventLog) -> None:

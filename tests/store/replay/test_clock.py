@@ -33,29 +33,12 @@ def clock(speed: float = 1.0, late: float = 0.0) -> tuple[ReplayClock, Time]:
     return ReplayClock(speed, now=time.now, sleep=time.sleep), time
 
 
-async def test_a_recorded_second_lasts_a_second_divided_by_the_speed() -> None:
-    for speed in (0.5, 1.0, 10.0):
-        replay, time = clock(speed)
-        replay.seek(100 * SECOND)
-        await replay.wait_until(103 * SECOND)
-        assert time.now_ns / SECOND == pytest.approx(3 / speed, abs=1e-6)
-
-
 async def test_oversleeping_does_not_add_up() -> None:
     replay, time = clock(late=0.004)
     replay.seek(0)
     for step in range(1, 1001):
         await replay.wait_until(step * SECOND // 100)
     assert time.now_ns / SECOND == pytest.approx(10.0, abs=0.006)
-
-
-async def test_what_is_overdue_is_not_waited_for() -> None:
-    replay, time = clock()
-    replay.seek(50)
-    time.now_ns = 100
-    await replay.wait_until(60)
-    assert time.slept == []
-    assert replay.overdue(60) == 90
 
 
 async def test_a_pause_stops_recorded_time_and_resume_goes_on_from_there() -> None:
@@ -70,24 +53,6 @@ async def test_a_pause_stops_recorded_time_and_resume_goes_on_from_there() -> No
     assert replay.position() == 2 * SECOND
     await replay.wait_until(3 * SECOND)
     assert time.now_ns / SECOND == pytest.approx(10.0, abs=1e-6)
-
-
-async def test_a_change_of_speed_counts_from_now() -> None:
-    replay, time = clock()
-    replay.seek(0)
-    time.now_ns = SECOND
-    replay.set_speed(4)
-    assert replay.position() == SECOND
-    await replay.wait_until(5 * SECOND)
-    assert time.now_ns / SECOND == pytest.approx(2.0, abs=1e-6)
-
-
-async def test_seek_makes_a_recorded_time_now() -> None:
-    replay, time = clock()
-    time.now_ns = 7
-    replay.seek(1000 * SECOND)
-    assert replay.position() == 1000 * SECOND
-    assert replay.overdue(1000 * SECOND) == 0
 
 
 async def test_a_waiting_clock_notices_a_pause() -> None:

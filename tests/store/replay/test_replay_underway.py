@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from messager import MemoryBroker, RedisBroker
-from messager.brokers import Broker, OutputLimits
+from messager.brokers import Broker
 from messager.testing import RedisServer, free_port
 from messager_store import EventLog, Replay
-from messager_store.errors import ReplayFailed, ReplayRefused, StoreError
+from messager_store.errors import ReplayFailed, StoreError
 from tests.store.replay.test_replay import Heard
 from tests.support import Proxy, until
 from tests.support.logs import filled, sent
@@ -80,19 +80,3 @@ async def test_progress_is_told(log: EventLog) -> None:
     seen: list[int] = []
     await Replay(log, "e1", MemoryBroker(), speed="max", progress=lambda report: seen.append(report.published)).run()
     assert seen == sorted(seen) and seen[-1] == 1200 and len(seen) > 2
-
-
-async def test_a_payload_for_which_subscribers_would_be_cut_off_is_refused_unless_forced(log: EventLog) -> None:
-    class Limited(Heard):
-        async def output_limits(self) -> OutputLimits:
-            return OutputLimits(1600, None)
-
-    await filled(log, [sent(1, b"small"), sent(2, b"x" * 1153, "big"), sent(3, b"y" * 1152)])
-    broker = Limited()
-    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,153 bytes.*--force"):
-        await Replay(log, "e1", broker, speed="max", dry_run=True).run()
-    with pytest.raises(ReplayRefused, match=r"2:1:2 has 1,153 bytes.*--force"):
-        await Replay(log, "e1", broker, speed="max").run()
-    assert broker.published == []
-    assert (await Replay(log, "e1", broker, speed="max", exclude=["big"]).run()).published == 2
-    assert (await Replay(log, "e1", broker, speed="max", force=True).run()).published == 3

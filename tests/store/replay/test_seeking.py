@@ -212,16 +212,3 @@ async def test_a_seek_of_a_replay_that_never_begins_is_refused(log: EventLog) ->
         await replay.run()
     with pytest.raises(StoreError, match="has ended"):
         await seek
-
-
-async def test_a_recorder_that_joins_ends_the_replay_at_the_next_seek(log: EventLog) -> None:
-    of = await filled(log, seconds_apart(3))
-    await log.touch((await log.recorders(of))[0], ended_at=5)  # type: ignore[arg-type]
-    async with paused(log) as (replay, broker):
-        await replay.control.step()
-        tap = await log.register(of, role="tap", patterns=["*"])
-        assert tap.id
-        with pytest.raises(StoreError, match="has ended"):
-            await replay.control.seek(0)
-        await until(lambda: replay.report.state.value == "stopped")
-        assert len(broker.published) == 1

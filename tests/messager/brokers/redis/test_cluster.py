@@ -13,10 +13,8 @@ import trustme
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.brokers.redis.subscribed_connection import SubscribedConnection
 from messager.testing import RedisServer, free_port
-from messager_store import EventLog, Replay
 from messager_store.replay.flow_control import FlowControl
 from tests.support import Listed, Proxy, messager, until
-from tests.support.logs import filled, sent
 from tests.support.redis_topologies import FOREVER, ask, cluster, cluster_url
 
 
@@ -113,33 +111,6 @@ async def test_the_slowest_subscriber_counts_at_whichever_node_it_is(redis_clust
     await until(waits)
     await slow.aclose()
     await talker.close()
-
-
-async def test_a_replay_at_full_speed_has_no_subscriber_cut_off_at_another_node(
-    log: EventLog, redis_cluster: list[RedisServer]
-) -> None:
-    nodes = redis_cluster
-    payloads = [b"%06d" % number + bytes(50_000) for number in range(600)]
-    await filled(log, [sent(number, payload) for number, payload in enumerate(payloads, 1)])
-    for node in nodes:  # 30 MB in all
-        await ask(node.port, "CONFIG", "SET", "client-output-buffer-limit", "pubsub 14mb 0 0")
-    pubsub = RedisBroker.from_url(cluster_url(nodes[2])).pubsub()
-    await pubsub.psubscribe("c")
-    broker = RedisBroker.from_url(cluster_url(nodes[0]))
-    replaying = asyncio.create_task(Replay(log, "e1", broker, speed="max").run())
-    heard = []
-    async with asyncio.timeout(FOREVER):
-        while len(heard) < len(payloads):
-            message = await pubsub.get_message(timeout=1)
-            if message is not None:
-                assert message["type"] == "pmessage", message
-                heard.append(message["data"])
-                await asyncio.sleep(0.002)  # it is slow
-    report = await replaying
-    assert heard == payloads
-    assert report.flow_control and report.published == len(payloads) and report.no_subscriber is None
-    await pubsub.aclose()
-    await broker.close()
 
 
 async def test_each_pattern_of_a_subscriber_counts_where_no_node_says_who_got_a_message(

@@ -289,22 +289,6 @@ async def test_what_a_subscriber_does_not_fetch_waits_in_redis(redis: RedisServe
     await pubsub.aclose()
 
 
-async def test_a_subscriber_without_patterns_takes_a_pong_for_a_sign_of_life(redis: RedisServer) -> None:
-    """The server answers +PONG without subscriptions, which once counted as silence."""
-    broker = RedisBroker.from_url(redis.url, ping_interval=0.05, ping_timeout=60)
-    pubsub = broker.pubsub()
-    await pubsub.psubscribe("some")
-    await pubsub.punsubscribe()
-    pings = 0
-    while pings < 3:
-        assert pubsub._connection is not None
-        before = pubsub._connection.read_until
-        assert await pubsub.get_message(timeout=0.05) is None
-        pings += pubsub._connection.read_until > before
-        assert pubsub.lost_since() is None
-    await pubsub.aclose()
-
-
 async def test_what_a_failed_try_to_reconnect_heard_is_kept() -> None:
     connections = ended = 0
 

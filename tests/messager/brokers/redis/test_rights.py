@@ -13,7 +13,7 @@ from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Replay
 from messager_store.errors import ReplayFailed, ReplayRefused
-from tests.support import Listed, messager, until
+from tests.support import Listed, until
 from tests.support.logs import filled, sent
 from tests.support.redis_topologies import ask
 
@@ -102,22 +102,6 @@ async def test_a_replay_that_waits_for_subscribers_names_the_right_it_needs(serv
     async with user(server, "allchannels", "+publish") as broker:
         with pytest.raises(ReplayFailed, match=r"ACL SETUSER USER \+pubsub\|numpat\)"):
             await Replay(log, "e1", broker, wait_for_subscribers=1).run()
-
-
-async def test_the_command_line_tells_a_missing_right_in_one_line(
-    server: RedisServer, log: EventLog, tmp_path: Path
-) -> None:
-    await filled(log, [sent(1)])
-    async with user(server, *LISTENER):
-        url = f"redis://limited:secret@127.0.0.1:{server.port}"
-        calls = {
-            ("record", "exps:*", "--exp", "e2"): "'&exps:*'",
-            ("replay", "e1", "--speed", "max"): "+client|list",
-        }
-        for call, rule in calls.items():
-            done = await asyncio.to_thread(messager, "--store", log.location, "--redis", url, *call, cwd=tmp_path)
-            assert done.returncode in (2, 3) and len(done.stderr.splitlines()) == 1, done.stderr
-            assert rule in done.stderr and "secret" not in done.stderr
 
 
 async def test_wrong_credentials_are_told_with_where_they_belong(server: RedisServer) -> None:

@@ -19,7 +19,7 @@ import trustme
 
 from messager import BrokerUnavailable, Messager, PublishError, RedisBroker
 from messager.testing import RedisServer, free_port
-from tests.support import Listed, Proxy, messager, nightly_after, until
+from tests.support import Listed, Proxy, nightly_after, until
 
 
 @pytest.fixture(scope="module")
@@ -102,24 +102,6 @@ async def test_a_tls_connection_that_is_cut_is_made_again_and_told_as_a_gap(
         await until(lambda: b'"after"' in [record.payload for record in hook.records if record.kind == "received"])
         await messager.broker.close()
     assert hook.kinds().count("failed") == 1
-
-
-@pytest.mark.nightly
-async def test_silence_on_a_tls_connection_is_noticed(redis: RedisServer, authority: trustme.CA, ca: Path) -> None:
-    async with behind_tls(redis, served_by(authority)) as proxy, Proxy(proxy.port).running() as line:
-        pubsub = through(line, ca, ping_interval=0.2, ping_timeout=0.2).pubsub()
-        await pubsub.psubscribe("tls:silent")
-        line.silent = True
-        async with asyncio.timeout(60):
-            while pubsub.lost_since() is None:
-                await pubsub.get_message(timeout=0.05)
-        line.cut()
-        line.silent = False
-        async with asyncio.timeout(60):
-            while (message := await pubsub.get_message(timeout=0.1)) is None:
-                pass
-        assert message["type"] == "gap" and "ping" in message["reason"]
-        await pubsub.aclose()
 
 
 @pytest.mark.parametrize("silent", [True, pytest.param(False, marks=pytest.mark.nightly)])
@@ -273,20 +255,6 @@ def test_a_file_that_holds_no_certificate_is_told_before_anything_connects(tmp_p
         RedisBroker.from_url(f"rediss://h?ssl_ca_certs={tmp_path / 'empty.pem'}")
     with pytest.raises(ValueError, match="ssl_cert_reqs is none, optional or required"):
         RedisBroker.from_url("rediss://h?ssl_cert_reqs=sometimes")
-
-
-async def test_the_command_line_tells_certificate_errors_in_one_line(
-    redis: RedisServer, authority: trustme.CA, ca: Path, tmp_path: Path
-) -> None:
-    async with behind_tls(redis, served_by(authority)) as proxy:
-        url = f"rediss://bob:hunter2@127.0.0.1:{proxy.port}"
-        done = await asyncio.to_thread(messager, "--redis", url, "record", "--exp", "e1", cwd=tmp_path)
-        assert done.returncode == 3 and len(done.stderr.splitlines()) == 1, done.stderr
-        assert "ssl_ca_certs" in done.stderr and "hunter2" not in done.stderr and "bob" not in done.stderr
-        done = await asyncio.to_thread(
-            messager, "--redis", f"{url}?ssl_ca_certs=gone.pem", "record", "--exp", "e1", cwd=tmp_path
-        )
-        assert done.returncode == 2 and "gone.pem" in done.stderr and "hunter2" not in done.stderr
 
 
 @contextlib.contextmanager

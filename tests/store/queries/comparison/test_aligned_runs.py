@@ -214,8 +214,6 @@ async def test_repeated_messages_are_aligned_however_many_were_added_or_left_out
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sequence_alignment, "CELLS", 100)
-    monkeypatch.setattr(sequence_alignment, "MOST_EDITS", 20)
-    monkeypatch.setattr(sequence_alignment, "STEP", 20)
     dice = random.Random(2)
     a = [sent(at, dice.choice([b"yes", b"no"])) for at in range(400)]
     b = [one for at, one in enumerate(a) if at % 7]
@@ -229,8 +227,6 @@ async def test_jittered_numbers_with_many_edits_on_one_channel_align_within_the_
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sequence_alignment, "CELLS", 100)
-    monkeypatch.setattr(sequence_alignment, "MOST_EDITS", 20)
-    monkeypatch.setattr(sequence_alignment, "STEP", 20)
     dice = random.Random(6)
     prices = [dice.randrange(1_000_000) for _ in range(500)]
     a = [sent(at, b'{"price": %d}' % price) for at, price in enumerate(prices)]
