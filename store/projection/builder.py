@@ -13,6 +13,7 @@ from ..log.message_rule import MessageRule
 from ..log.names import as_utf_8
 from ..log.rule_feed import MARK, RECEIVED, SENT, RuleFeed, feed_meta
 from ..log.subscriptions import Subscriptions
+from .columns import Columns, made
 from .schema import Names, pyarrow, read, table
 
 _NOTHING: Mapping[str, Any] = {}
@@ -22,7 +23,12 @@ class Builder:
     """Decides about events, and keeps the columns of those about which it has until `take`."""
 
     def __init__(
-        self, retracted: Set[int], began: Mapping[int, int], names: Names, subscriptions: Subscriptions
+        self,
+        retracted: Set[int],
+        began: Mapping[int, int],
+        names: Names,
+        subscriptions: Subscriptions,
+        columns: Columns,
     ) -> None:
         """`began` is that of `MessageRule`."""
         self.rule = MessageRule(retracted, began, subscriptions.copies_of)
@@ -30,6 +36,7 @@ class Builder:
         """Payload bytes of the events since `take`."""
         self._retracted = retracted
         self._names = names
+        self._columns = columns
         self._subscriptions = subscriptions
         ids = {ordinal: number for number, ordinal in names.ordinals.items()}
         self._feed = RuleFeed(self.rule, subscriptions, ids)
@@ -72,6 +79,7 @@ class Builder:
         rule, retracted, label = self.rule, self._retracted, self._labels.last
         sent, received, feed = rule.sent, rule.received, self._feed.add
         labels: list[str | None] = []
+        size = self.bytes
         for ts, number, kind, channel, _, _, messager, flags, attributes, payload in page:
             redacted = flags & REDACTED != 0
             self.bytes += len(payload)
@@ -91,7 +99,7 @@ class Builder:
                 feed(number, ts, kind, channel, messager, payload, redacted, meta)
             labels.append(label)
         self._note()
-        self._pages.append(read(page, labels, self._names))
+        self._pages.append(self._columns.read(page, labels, self.bytes - size))
 
     def end(self) -> None:
         """Decide everything. No event follows."""
@@ -103,8 +111,15 @@ class Builder:
         hurried, self.rule.hurried = self.rule.hurried, 0
         return hurried
 
+    async def settle(self) -> None:
+        """Wait until the columns of all events are there."""
+        self._pages = await made(self._pages)
+
     def take(self) -> Any:
-        """Return the events that were decided since the last call, in replay order, as a `pyarrow.Table`."""
+        """Return the events that were decided since the last call, in replay order, as a `pyarrow.Table`.
+
+        Requires that they are settled.
+        """
         pa, known = pyarrow(), self._messages
         found = pa.concat_tables(self._pages) if self._pages else read((), (), self._names)
         self._pages = []
@@ -119,9 +134,9 @@ class Builder:
             self._pages.append(found.filter(mask))
             found = found.filter(pa.compute.invert(mask))
             ids = found["id"].to_pylist()
-        made = table(found, [known.get(number) for number in ids], self._copies, self._names)
+        decided = table(found, [known.get(number) for number in ids], self._copies, self._names)
         self._messages, self._copies, self.bytes = {}, set(), 0
-        return made
+        return decided
 
     def _note(self) -> None:
         """Take what the rule has decided."""

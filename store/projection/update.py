@@ -35,6 +35,7 @@ from ..log.subscriptions import Subscriptions
 from . import schema
 from .builder import Builder
 from .cache import mode_of
+from .columns import Columns
 from .layout import STATE, Manifest, OpenFolder, Part, Place, state_of, tail_of, write_part, write_tail, writing
 from .schema import Row
 
@@ -91,6 +92,7 @@ class Updater:
         self._mode = mode_of(database)
         self._progress = progress
         self._open: OpenFolder
+        self._columns: Columns
         self._done = 0
         """Number of events that were read."""
         self._new = 0
@@ -138,12 +140,17 @@ class Updater:
         self._open.tidy(self.manifest)
         await self._read_recorders()
         await self._read_retractions()
+        with Columns(self._names, self._new) as self._columns:
+            return await self._decide()
+
+    async def _decide(self) -> Any:
         old = self.manifest.parts
         parts, builder, place = await self._known_parts(old)
         if not await self._add_rest(parts, builder, place):
             parts, builder, place = await self._known_parts([part for part in old if part.whole])
             await self._add_rest(parts, builder, place)
         builder.end()
+        await builder.settle()
         tail = await asyncio.to_thread(builder.take)
         name = await asyncio.to_thread(write_tail, self._open, tail)
         covered, undone = _covered(self._rows_of_recorders), sorted(self._retracted)
@@ -189,6 +196,7 @@ class Updater:
                 if events >= PART or builder.bytes >= PART_BYTES:
                     if writing is not None:
                         parts.append(await writing)
+                    await builder.settle()
                     writing = asyncio.create_task(self._write(builder, place, events, whole=True))
                     await asyncio.sleep(0)  # it takes what the builder has
                     events = 0
@@ -201,7 +209,7 @@ class Updater:
 
     def _builder(self) -> Builder:
         subscriptions = Subscriptions(self._rows_of_recorders, self._names.values)
-        return Builder(self._retracted, self._began, self._names, subscriptions)
+        return Builder(self._retracted, self._began, self._names, subscriptions, self._columns)
 
     async def _behind(self, part: Part) -> Builder:
         """Return a builder in the state behind a part."""
@@ -327,6 +335,7 @@ class Updater:
         return await self._write(builder, upto, events, whole=whole)
 
     async def _write(self, builder: Builder, place: Place, events: int, *, whole: bool) -> Part:
+        await builder.settle()
         table, hurried = builder.take(), builder.take_hurried()
         state = json.dumps(builder.state()).encode()
         label, sums = await asyncio.to_thread(write_part, self._open, table, state)
