@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ _COMPACTED = 512
 _SHORT = 100
 """Bytes of a payload that is compared itself; of a longer one, the first bytes of its SHA-256 are."""
 _DIGEST = 16
+_NEVER = 2**64
 _REDACTED = b"r"
 """Content of redacted events, which have no payload: they are matched by their order."""
 
@@ -50,6 +52,10 @@ class Delivery(NamedTuple):
     """The message that it belongs to; None if that is redacted, or older than all that is known."""
     is_copy: bool
     """True if the listener had received the message before, or the broker had kept it."""
+
+
+_delivery: Callable[[tuple[int, int | None, bool]], Delivery] = partial(tuple.__new__, Delivery)
+"""Returns a `Delivery` in half of the time of a call of it."""
 
 
 class DecidedEvents(NamedTuple):
@@ -81,9 +87,11 @@ class _Message:
 class _Same:
     """Messages with the same channel and content, numbered from 0."""
 
-    __slots__ = ("copied", "count", "dropped", "expired", "following", "messages", "unsent")
+    __slots__ = ("channel", "content", "copied", "count", "dropped", "expired", "following", "messages", "unsent")
 
-    def __init__(self) -> None:
+    def __init__(self, channel: _Channel, content: bytes) -> None:
+        self.channel = channel
+        self.content = content
         self.messages: list[_Message] = []
         self.count = 0
         """Number of messages, the dropped ones included."""
@@ -98,14 +106,14 @@ class _Same:
         self.copied: dict[Listener, int] = {}
         """By listener that receives copies, how many times it received its last message."""
 
-    def listeners(self) -> list[list[int | None]]:
+    def listeners(self) -> list[Any]:
         """Return recorder and Messager of each listener that received one of the messages, with its numbers."""
         found = [
             [*by, following - self.expired, self.copied.get(by, 0)]
             for by, following in self.following.items()
             if following > self.expired
         ]
-        return _sorted(found)
+        return found[0] if len(found) == 1 else [number for one in _sorted(found) for number in one]
 
     def first_since(self, ts: int, number: int) -> int:
         """Return the number of the first message at or after a time, from a number on; `count` if there is none."""
@@ -116,7 +124,7 @@ class _Same:
     def next_for(self, listener: Listener, since: int | None) -> int:
         """Return the number of the next message that a listener has not received; `count` if there is none."""
         number = max(self.following.get(listener, 0), self.expired)
-        if since is None or number >= self.count or self.messages[number - self.dropped].ts >= since:
+        if since is None or number == self.count or self.messages[number - self.dropped].ts >= since:
             return number
         later = self.first_since(since, number)
         return later if later < self.count else self.first_since(since - EARLY_NS, number)
@@ -138,7 +146,7 @@ class _Channel:
     def same_as(self, content: bytes) -> _Same:
         same = self.same.get(content)
         if same is None:
-            same = self.same[content] = _Same()
+            same = self.same[content] = _Same(self, content)
         return same
 
 
@@ -172,8 +180,10 @@ class MessageRule:
         self._copies_of = copies_of
         self._early_ns = early_ns
         self._channels: dict[int | None, _Channel] = {}
-        self._kept: deque[tuple[int, _Channel, bytes, _Same]] = deque()
-        """Messages of the last minute: ts, channel, content, and those with the same content."""
+        self._kept: deque[_Same] = deque()
+        """For each message of the last minute, those with the same content."""
+        self._expires = _NEVER
+        """The time after which the first of them is older than a minute."""
         self._undecided: deque[tuple[int, int, _Message, _Channel]] = deque()
         """Messages behind one that may be taken over: event, ts, message, channel."""
 
@@ -181,7 +191,9 @@ class MessageRule:
         """Add a sending."""
         if event_id in self._retracted:
             return
-        self._advance(ts)
+        if self._undecided or ts > self._expires:
+            self._advance(ts)
+        self._now = ts
         channel, content = self._channel(channel_id), _content(payload, redacted)
         same = channel.same_as(content)
         while same.unsent < same.count and same.messages[same.unsent - same.dropped].final:
@@ -190,7 +202,7 @@ class MessageRule:
             message = same.messages[same.unsent - same.dropped]
             self._belong(message, event_id)
         else:
-            message = self._add(channel, content, same, event_id, ts, True)
+            message = self._add(same, event_id, ts, True)
         if redacted:
             self._hide(channel, ts)
         channel.last = content, event_id
@@ -212,7 +224,9 @@ class MessageRule:
         redacted: bool = False,
     ) -> None:
         """Add a reception. `retained` is the flag of MQTT: the broker had kept the message."""
-        self._advance(ts)
+        if self._undecided or ts > self._expires:
+            self._advance(ts)
+        self._now = ts
         channel, content = self._channel(channel_id), _content(payload, redacted)
         if retained and channel.last is not None and channel.last[0] == content:
             self.deliveries.append(Delivery(event_id, channel.last[1], True))
@@ -229,7 +243,7 @@ class MessageRule:
         if number < same.count:
             self._deliver(same.messages[number - same.dropped], event_id, False)
             return
-        message = self._add(channel, content, same, event_id, ts, False)
+        message = self._add(same, event_id, ts, False)
         if channel.hidden_until is not None and ts <= channel.hidden_until and not redacted:
             self._belong(message, None)
             return
@@ -274,26 +288,27 @@ class MessageRule:
         Rules with equal states decide equally about the same events. Decisions that were not taken are not in it, nor
         is what the constructor gets.
         """
-        found: dict[int, int] = {}
+        found: dict[_Same, int] = {}
         numbers: dict[int, tuple[int, int]] = {}
         sames: list[Any] = []
         order: list[int] = []
-        for _, channel, content, same in self._kept:
-            at = found.get(id(same))
+        for same in self._kept:
+            at = found.get(same)
             if at is None:
-                at = found[id(same)] = len(sames)
+                at = found[same] = len(sames)
                 messages = same.messages[same.expired - same.dropped :]
                 if self._undecided:
                     numbers.update({id(one): (at, number) for number, one in enumerate(messages)})
-                rows = [[one.id, one.ts, one.final, [*map(list, one.waiting or ())]] for one in messages]
-                sames.append([channel.id, content.decode("latin-1"), rows, same.listeners()])
+                sames.append([same.channel.id, same.content.hex(), same.listeners()])
+                for one in messages:
+                    sames[-1] += one.id, one.ts, 1 if one.final else [*map(list, one.waiting or ())]
             order.append(at)
         channels = []
         for channel in self._channels.values():
             hidden = channel.hidden_until if (channel.hidden_until or self._now) > self._now else None
             if channel.last is not None or hidden is not None:
                 content, number = channel.last or (b"", None)
-                channels.append([channel.id, content.decode("latin-1"), number, hidden])
+                channels.append([channel.id, content.hex(), number, hidden])
         since = self._now - WITHIN_NS
         return {
             "now": self._now,
@@ -312,27 +327,27 @@ class MessageRule:
             channel = self._channel(number)
             channel.hidden_until = hidden
             if last is not None:
-                channel.last = content.encode("latin-1"), last
+                channel.last = bytes.fromhex(content), last
         sames = []
-        for number, content, rows, listeners in state["same"]:
-            channel, content = self._channel(number), content.encode("latin-1")
-            same = channel.same_as(content)
-            for event_id, ts, final, waiting in rows:
-                message = _Message(event_id, ts, final)
-                message.waiting = [(reception, is_copy) for reception, is_copy in waiting] or None
+        for number, content, listeners, *rows in state["same"]:
+            same = self._channel(number).same_as(bytes.fromhex(content))
+            for event_id, ts, waiting in _by(3, rows):
+                message = _Message(event_id, ts, waiting == 1)
+                if isinstance(waiting, list):
+                    message.waiting = [(reception, is_copy) for reception, is_copy in waiting]
                 same.messages.append(message)
                 same.count += 1
-            for recorder, messager, following, copied in listeners:
+            for recorder, messager, following, copied in _by(4, listeners):
                 same.following[recorder, messager] = following
                 if copied:
                     same.copied[recorder, messager] = copied
-            sames.append((channel, content, same, iter(same.messages)))
+            sames.append((same, iter(same.messages)))
         for at in state["order"]:
-            channel, content, same, messages = sames[at]
-            self._kept.append((next(messages).ts, channel, content, same))
+            same, messages = sames[at]
+            self._keep(same, next(messages).ts)
         for event_id, ts, at, number in state["undecided"]:
-            channel, _, same, _ = sames[at]
-            self._undecided.append((event_id, ts, same.messages[number], channel))
+            same, _ = sames[at]
+            self._undecided.append((event_id, ts, same.messages[number], same.channel))
         for recorder, ts in state["gaps"]:
             self.gap(recorder, ts)
         for by, ts in state["subscribed"]:
@@ -344,12 +359,17 @@ class MessageRule:
             channel = self._channels[channel_id] = _Channel(channel_id)
         return channel
 
-    def _add(self, channel: _Channel, content: bytes, same: _Same, event_id: int, ts: int, final: bool) -> _Message:
+    def _add(self, same: _Same, event_id: int, ts: int, final: bool) -> _Message:
         message = _Message(event_id, ts, final)
         same.messages.append(message)
         same.count += 1
-        self._kept.append((ts, channel, content, same))
+        self._keep(same, ts)
         return message
+
+    def _keep(self, same: _Same, ts: int) -> None:
+        if not self._kept:
+            self._expires = ts + WITHIN_NS
+        self._kept.append(same)
 
     def _is_copy(self, same: _Same, listener: Listener, event_id: int, copies: int) -> bool:
         """Note a reception by a listener of several copies; return True if it is not the first one."""
@@ -363,7 +383,7 @@ class MessageRule:
 
     def _deliver(self, message: _Message, event_id: int, is_copy: bool) -> None:
         if message.final:
-            self.deliveries.append(Delivery(event_id, message.id, is_copy))
+            self.deliveries.append(_delivery((event_id, message.id, is_copy)))
         elif message.waiting is None:
             message.waiting = [(event_id, is_copy)]
         else:
@@ -391,18 +411,22 @@ class MessageRule:
 
     def _advance(self, now: int | None) -> None:
         """Decide what was undecided until now, and drop what is older than a minute."""
-        if now is not None:
-            self._now = now
         if self._undecided:
             self._decide(now)
-        while self._kept and (now is None or now - self._kept[0][0] > WITHIN_NS):
-            _, channel, content, same = self._kept.popleft()
+        kept = self._kept
+        while kept and (now is None or now > self._expires):
+            same = kept.popleft()
             same.expired += 1
             if same.expired == same.count:
-                del channel.same[content]
+                del same.channel.same[same.content]
             elif same.expired - same.dropped >= max(_COMPACTED, len(same.messages) // 2):
                 del same.messages[: same.expired - same.dropped]
                 same.dropped = same.expired
+            if kept:
+                first = kept[0]
+                self._expires = first.messages[first.expired - first.dropped].ts + WITHIN_NS
+            else:
+                self._expires = _NEVER
 
     def _decide(self, now: int | None) -> None:
         undecided = self._undecided
@@ -422,6 +446,11 @@ def _content(payload: bytes, redacted: bool) -> bytes:
     if redacted:
         return _REDACTED
     return b"p" + payload if len(payload) <= _SHORT else b"d" + sha256(payload).digest()[:_DIGEST]
+
+
+def _by(number: int, values: list[Any]) -> Iterable[Any]:
+    """Return the values in groups of so many."""
+    return zip(*[iter(values)] * number, strict=True)
 
 
 def _sorted(rows: Iterable[list[Any]]) -> list[list[Any]]:

@@ -177,6 +177,12 @@ class Selection:
         return not (left_out or self.pairs or self.by_content or self.context) and all(one is None for one in given)
 
     @property
+    def selects_all(self) -> bool:
+        """True if no event is excluded."""
+        given = (self.kinds, self.since, self.until, self.after, self.around, self.limit, self.content)
+        return self.everything and self.redacted and all(one is None for one in given)
+
+    @property
     def whole_channels(self) -> bool:
         """True if the messages of a channel are selected or not as a whole. The points do not count."""
         given = (self.kinds, self.agents, self.from_ids, self.to_ids, self.last_per)

@@ -32,7 +32,7 @@ from uuid import uuid4
 from ..log.text import DECODER_VERSION
 from .schema import pyarrow, schema
 
-FORMAT = "messager-projection/1"
+FORMAT = "messager-projection/2"
 MANIFEST = "manifest.json"
 LOCK = "lock"
 EVENTS = "parquet"

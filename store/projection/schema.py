@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ _GAP, _MARK, _RECEIVED = (KINDS.index(kind) + 1 for kind in ("gap", "mark", "rec
 
 
 class Row(NamedTuple):
-    """An event of the log. Rows are sorted in replay order."""
+    """An event of the log. Rows are plain tuples of these, which the garbage collector does not track."""
 
     ts: int
     id: int
@@ -37,14 +37,6 @@ class Row(NamedTuple):
     flags: int
     attributes: str | None
     payload: bytes
-
-
-Decided = tuple[tuple[Any, ...], str | None, int | None, bool]
-"""A `Row`, the label of the last mark before it or at it, the id of the event that represents its message, and True for
-a copy. The message of a message is itself; None for an event that belongs to none.
-
-Rows are plain tuples: the garbage collector does not track those that hold only values.
-"""
 
 
 def pyarrow() -> Any:
@@ -63,7 +55,9 @@ def pyarrow() -> Any:
 
 @cache
 def schema() -> Any:
-    """Return the columns of a part. Rows are nearly in replay order: sort by `ts` and `id`."""
+    """Return the columns of a part. Its rows are in replay order; the first ones may be before the end of the part
+    before.
+    """
     pa = pyarrow()
     name = pa.dictionary(pa.int32(), pa.string())
     few = pa.dictionary(pa.int8(), pa.string())
@@ -141,79 +135,112 @@ class Names:
                 self.texts[number] = name_text(self.values[number])
 
 
-def table(decided: Sequence[Decided], names: Names) -> Any:
-    """Return events as a `pyarrow.Table`."""
-    pa = pyarrow()
-    rows, labels, messages, copies = zip(*decided, strict=True) if decided else ((), (), (), ())
-    of_row = dict(zip(Row._fields, zip(*rows, strict=True) if rows else [()] * len(Row._fields), strict=True))
-    ids, kinds, flags = of_row["id"], of_row["kind"], of_row["flags"]
-    recorders = [names.ordinals[number >> SEQ_BITS] for number in ids]
+def read(rows: Sequence[tuple[Any, ...]], labels: Sequence[str | None], names: Names) -> Any:
+    """Return rows of the log, as `Row` names them, as a `pyarrow.Table` for `table`.
 
-    def named(column: str, values: Mapping[Any, str | None]) -> Any:
-        return _mapped(of_row[column], values)
-
-    known = [decode(text) if text is not None else _NOTHING for text in of_row["attributes"]]
-    meta, arrivals = _values(known, "meta"), _values(known, "arrival")
-    texts = _texts(kinds, flags, meta, of_row["payload"])
-    columns: dict[str, Any] = {
-        "id": ids,
-        "message_id": messages,
-        "is_copy": copies,
-        "ts": of_row["ts"],
-        "recorder": recorders,
-        "seq": [number & SEQ_MASK for number in ids],
-        "kind": named("kind", _KINDS),
-        "channel": named("channel_id", names.texts),
-        "from_id": named("from_id", names.texts),
-        "from_type": named("from_id", names.types),
-        "to_id": named("to_id", names.texts),
-        "to_type": named("to_id", names.types),
-        "flags": flags,
-        "msg_id": _values(known, "msg_id"),
-        "text": [text for text, _ in texts],
-        "folded": [folded for _, folded in texts],
-        "payload": of_row["payload"],
-        "size": [len(payload) for payload in of_row["payload"]],
-        "redacted": [flag & REDACTED != 0 for flag in flags],
-        "mark": labels,
-        "messager": named("messager_id", names.texts),
-        "heard": [None if kind == _RECEIVED else value for kind, value in zip(kinds, arrivals, strict=True)],
-        "arrival": [value if kind == _RECEIVED else None for kind, value in zip(kinds, arrivals, strict=True)],
-        "cause": [
-            None if cause is None else _cause(cause, recorder, names.by_uuid)
-            for recorder, cause in zip(recorders, _values(known, "cause"), strict=True)
+    `labels` are those of the last mark before each event or at it.
+    """
+    pa, of = pyarrow(), _read_schema()
+    if not rows:
+        return of.empty_table()
+    of_row = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    attributes = of_row.pop("attributes")
+    columns: dict[str, Any] = {**of_row, "mark": labels}
+    metas: Sequence[Any] = attributes  # all None
+    if any(attributes):
+        columns |= _attribute_columns(of_row["id"], of_row["kind"], attributes, names)
+        metas = columns["meta"]
+        columns["meta"] = [None if meta is None else dump(meta) for meta in metas]
+    texts = _texts(of_row["kind"], of_row["flags"], metas, of_row["payload"])
+    columns["text"], columns["folded"] = zip(*texts, strict=True)
+    return pa.Table.from_arrays(
+        [
+            pa.array(columns[field.name], field.type) if field.name in columns else pa.nulls(len(rows), field.type)
+            for field in of
         ],
-        "receivers": _values(known, "receivers"),
-        "duration_ns": _values(known, "duration_ns"),
-        "meta": [None if value is None else dump(value) for value in meta],
-        "origin": [None if it is None else f"{it[0]}:{it[1]}" for it in _values(known, "origin")],
+        schema=of,
+    )
+
+
+def table(found: Any, messages: Sequence[int | None], copies: Set[int], names: Names) -> Any:
+    """Return events of `read` with the messages that they belong to, as a `pyarrow.Table`.
+
+    The message of each event is the id of the event that represents it, itself for a message, None if it belongs to
+    none. `copies` are the ids of copies.
+    """
+    pa = pyarrow()
+    compute, number = pa.compute, found["id"]
+    columns = {
+        "message_id": pa.array(messages, pa.int64()),
+        "is_copy": compute.is_in(number, pa.array(copies, pa.int64())),
+        "recorder": _mapped(compute.shift_right(number, SEQ_BITS), names.ordinals),
+        "seq": compute.bit_wise_and(number, SEQ_MASK),
+        "kind": _mapped(found["kind"], _KINDS),
+        "channel": _mapped(found["channel_id"], names.texts),
+        "from_id": _mapped(found["from_id"], names.texts),
+        "from_type": _mapped(found["from_id"], names.types),
+        "to_id": _mapped(found["to_id"], names.texts),
+        "to_type": _mapped(found["to_id"], names.types),
+        "size": compute.binary_length(found["payload"]),
+        "redacted": compute.not_equal(compute.bit_wise_and(found["flags"], pa.scalar(REDACTED, pa.uint8())), 0),
+        "messager": _mapped(found["messager_id"], names.texts),
+        "mark": found["mark"].combine_chunks().dictionary_encode(),
     }
-    arrays = []
-    for field in schema():
-        if pa.types.is_dictionary(field.type):
-            made = columns[field.name]
-            made = made if isinstance(made, pa.Array) else pa.array(made, pa.string())
-            arrays.append(made.dictionary_encode().cast(field.type))
-        else:
-            arrays.append(pa.array(columns[field.name], field.type))
-    return pa.Table.from_arrays(arrays, schema=schema())
+    return pa.Table.from_arrays(
+        [(columns[one.name] if one.name in columns else found[one.name]).cast(one.type) for one in schema()],
+        schema=schema(),
+    )
 
 
 _KINDS = dict(enumerate(KINDS, 1))
 
 
-def _mapped(numbers: Sequence[int | None], values: Mapping[Any, str | None]) -> Any:
-    """Return the values of numbers, of which there are few different ones, as an array of texts."""
+@cache
+def _read_schema() -> Any:
+    """Return the columns of `read`: numbers as the log has them, and those of `schema` that are made of attributes."""
     pa = pyarrow()
-    encoded = pa.array(numbers, pa.int64()).dictionary_encode()
-    return pa.array([values[number] for number in encoded.dictionary.to_pylist()], pa.string()).take(encoded.indices)
+    numbers = ("ts", "id", "channel_id", "from_id", "to_id", "messager_id")
+    as_they_are = ("flags", "payload", "text", "folded", *_OF_ATTRIBUTES)
+    return pa.schema(
+        [
+            *((name, pa.int64()) for name in numbers),
+            ("kind", pa.int8()),
+            ("mark", pa.string()),
+            *(schema().field(name) for name in as_they_are),
+        ]
+    )
 
 
+def _mapped(numbers: Any, values: Mapping[Any, Any]) -> Any:
+    """Return the values of numbers, of which there are few different ones, with a dictionary."""
+    pa = pyarrow()
+    encoded = numbers.combine_chunks().dictionary_encode()
+    found = pa.array([values[number] for number in encoded.dictionary.to_pylist()])
+    if not pa.types.is_string(found.type):
+        return found.take(encoded.indices)
+    found = found.dictionary_encode()  # several numbers may have one value
+    return pa.DictionaryArray.from_arrays(found.indices.take(encoded.indices), found.dictionary)
+
+
+_OF_ATTRIBUTES = ("msg_id", "heard", "arrival", "cause", "receivers", "duration_ns", "meta", "origin")
 _NOTHING: dict[str, Any] = {}
 
 
-def _values(known: Sequence[dict[str, Any]], name: str) -> list[Any]:
-    return [attributes.get(name) for attributes in known]
+def _attribute_columns(
+    ids: Sequence[int], kinds: Sequence[int], texts: Sequence[str | None], names: Names
+) -> dict[str, list[Any]]:
+    """Return the columns that are made of attributes; `meta` as objects."""
+    known = [_NOTHING if text is None else decode(text) for text in texts]
+    columns = {name: [attributes.get(name) for attributes in known] for name in _OF_ATTRIBUTES if name != "heard"}
+    arrivals = list(zip(kinds, columns["arrival"], strict=True))
+    columns["heard"] = [None if kind == _RECEIVED else value for kind, value in arrivals]
+    columns["arrival"] = [value if kind == _RECEIVED else None for kind, value in arrivals]
+    columns["cause"] = [
+        None if cause is None else _cause(cause, names.ordinals[number >> SEQ_BITS], names.by_uuid)
+        for number, cause in zip(ids, columns["cause"], strict=True)
+    ]
+    columns["origin"] = [None if it is None else f"{it[0]}:{it[1]}" for it in columns["origin"]]
+    return columns
 
 
 def _cause(cause: Any, ordinal: int, by_uuid: Mapping[str, int]) -> str:
@@ -227,18 +254,21 @@ def _texts(
     known: dict[bytes, tuple[str | None, str | None]] = {}
     found = []
     for kind, flag, meta, payload in zip(kinds, flags, metas, payloads, strict=True):
-        if kind in (_GAP, _MARK) or flag:
+        if flag or kind in (_GAP, _MARK):
             found.append(_with_folded(_text(kind, flag, meta, payload)))
-        else:
-            pair = known.get(payload)
-            if pair is None:
-                pair = known[payload] = _with_folded(_text(kind, flag, meta, payload))
-            found.append(pair)
+            continue
+        pair = known.get(payload)
+        if pair is None:
+            pair = known[payload] = _with_folded(readable(payload))
+        found.append(pair)
     return found
 
 
 def _with_folded(text: str | None) -> tuple[str | None, str | None]:
-    return (None, None) if text is None else (text, normalised(text)[:MAX_TEXT])
+    if text is None:
+        return None, None
+    text = text[:MAX_TEXT]
+    return text, normalised(text)[:MAX_TEXT]
 
 
 def _text(kind: int, flag: int, meta: Any, payload: bytes) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import cache
@@ -20,9 +21,10 @@ from ..log.selection import Filters, Selection, selection_of
 from ..log.text import MAX_TEXT, storable
 from . import schema
 from .event_lookup import events_at
-from .query import COLUMNS, Progress, Projection, projected
+from .query import COLUMNS, Progress, Projection, brought_up, projected, reading
 from .reading import Reading, events_in
 from .selecting import Rows
+from .whole import whole
 
 Change = Callable[[Event], Event]
 """Returns the event to use instead of one."""
@@ -46,11 +48,24 @@ def columns() -> Any:
     return pa.schema([(name, made[name] if name in made else stored.field(name).type) for name in COLUMNS])
 
 
-async def table(log: EventLog, of: Experiment, selection: Selection | None = None, **more: Any) -> Any:
+async def table(
+    log: EventLog,
+    of: Experiment,
+    selection: Selection | None = None,
+    *,
+    events: bool = False,
+    **filters: Unpack[Filters],
+) -> Any:
     """Return a selection as a `pyarrow.Table`. The arguments are those of `batches`."""
     pa = schema.pyarrow()
-    found = [batch async for batch in batches(log, of, selection, **more)]
-    return pa.Table.from_batches(found, schema=columns()).unify_dictionaries()
+    chosen = selection_of(selection, filters)
+    if chosen.selects_all:
+        here = await brought_up(log, of)
+        with reading(here):
+            found = await asyncio.to_thread(whole, here, columns(), messages=not events)
+        return found.unify_dictionaries()
+    some = [batch async for batch in batches(log, of, chosen, events=events)]
+    return pa.Table.from_batches(some, schema=columns()).unify_dictionaries()
 
 
 async def batches(

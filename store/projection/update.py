@@ -35,6 +35,7 @@ from ..log.subscriptions import Subscriptions
 from . import schema
 from .builder import Builder
 from .cache import mode_of
+from .columns import Columns
 from .layout import STATE, Manifest, OpenFolder, Part, Place, state_of, tail_of, write_part, write_tail, writing
 from .schema import Row
 
@@ -91,6 +92,7 @@ class Updater:
         self._mode = mode_of(database)
         self._progress = progress
         self._open: OpenFolder
+        self._columns: Columns
         self._done = 0
         """Number of events that were read."""
         self._new = 0
@@ -125,7 +127,8 @@ class Updater:
         lock = writing(self._folder, self._mode)
         self._open = await asyncio.to_thread(lock.__enter__)
         try:
-            return await self._update()
+            with no_collection():
+                return await self._update()
         except OSError:  # the disk may be full
             self._open.tidy(Manifest.read(self._folder))
             raise
@@ -137,12 +140,17 @@ class Updater:
         self._open.tidy(self.manifest)
         await self._read_recorders()
         await self._read_retractions()
+        with Columns(self._names, self._new) as self._columns:
+            return await self._decide()
+
+    async def _decide(self) -> Any:
         old = self.manifest.parts
         parts, builder, place = await self._known_parts(old)
         if not await self._add_rest(parts, builder, place):
             parts, builder, place = await self._known_parts([part for part in old if part.whole])
             await self._add_rest(parts, builder, place)
         builder.end()
+        await builder.settle()
         tail = await asyncio.to_thread(builder.take)
         name = await asyncio.to_thread(write_tail, self._open, tail)
         covered, undone = _covered(self._rows_of_recorders), sorted(self._retracted)
@@ -177,22 +185,31 @@ class Updater:
         """Add the parts behind a place; return False if the last one is not whole, and another one must follow."""
         last = parts[-1] if parts and not parts[-1].whole else None
         events = 0
-        async for page in self._pages(place, _LAST):
-            builder.add(page)
-            events += len(page)
-            place = page[-1][:2]
-            if last is not None and events > TAIL:
-                return False
-            if events >= PART or builder.bytes >= PART_BYTES:
-                parts.append(await self._write(builder, place, events, whole=True))
-                events = 0
+        writing: asyncio.Task[Part] | None = None
+        try:
+            async for page in self._pages(place, _LAST):
+                builder.add(page)
+                events += len(page)
+                place = page[-1][:2]
+                if last is not None and events > TAIL:
+                    return False
+                if events >= PART or builder.bytes >= PART_BYTES:
+                    if writing is not None:
+                        parts.append(await writing)
+                    await builder.settle()
+                    writing = asyncio.create_task(self._write(builder, place, events, whole=True))
+                    await asyncio.sleep(0)  # it takes what the builder has
+                    events = 0
+        finally:
+            if writing is not None:
+                parts.append(await writing)
         if events > TAIL:
             parts.append(await self._write(builder, place, events, whole=False))
         return True
 
     def _builder(self) -> Builder:
         subscriptions = Subscriptions(self._rows_of_recorders, self._names.values)
-        return Builder(self._retracted, self._began, self._names, subscriptions)
+        return Builder(self._retracted, self._began, self._names, subscriptions, self._columns)
 
     async def _behind(self, part: Part) -> Builder:
         """Return a builder in the state behind a part."""
@@ -291,10 +308,9 @@ class Updater:
             page: list[tuple[Any, ...]] = []
             large = 0
             for row in rows:
-                _, number, *_, payload = row
-                if number > last_ids.get(number >> SEQ_BITS, 0):
+                if row[1] > last_ids.get(row[1] >> SEQ_BITS, 0):
                     continue
-                if payload is None:
+                if row[-1] is None:
                     row = await self._with_payload(row)
                     large += len(row[-1])
                 page.append(row)
@@ -319,10 +335,11 @@ class Updater:
         return await self._write(builder, upto, events, whole=whole)
 
     async def _write(self, builder: Builder, place: Place, events: int, *, whole: bool) -> Part:
-        with no_collection():
-            state = json.dumps(builder.state()).encode()
-        label, sums = await asyncio.to_thread(write_part, self._open, builder.take(), state)
-        return Part(label, place, events, whole, sums, builder.take_hurried())
+        await builder.settle()
+        table, hurried = builder.take(), builder.take_hurried()
+        state = json.dumps(builder.state()).encode()
+        label, sums = await asyncio.to_thread(write_part, self._open, table, state)
+        return Part(label, place, events, whole, sums, hurried)
 
 
 def _covered(rows: Iterable[RecorderRow]) -> dict[str, tuple[int, str]]:

@@ -78,10 +78,21 @@ class Names:
     agents: dict[bytes, int] = field(default_factory=dict)
     channels: dict[str, int] = field(default_factory=dict)
     messagers: dict[str, int] = field(default_factory=dict)
+    _typed: dict[str, int] = field(default_factory=dict)
+    """Positions of agents by type and text, as a projection has them: `number:5`."""
+    _shown: dict[bytes, tuple[str, str]] = field(default_factory=dict)
+    """Texts of agents that were listed."""
 
     def agent(self, agent: Any) -> int:
         """Return the position of an agent; 0 for none."""
         return 0 if agent is None else self.agents.setdefault(agent_value(agent), len(self.agents) + 1)
+
+    def typed_agent(self, typed: str) -> int:
+        """Return the position of an agent, given as its type, a colon and its text."""
+        if (at := self._typed.get(typed)) is None:
+            kind, _, text = typed.partition(":")
+            at = self._typed[typed] = self.agent(agent_of(text, kind))
+        return at
 
     def channel(self, channel: str | None) -> int:
         """Return the position of a channel; 0 for none."""
@@ -94,14 +105,15 @@ class Names:
     def listed(self, agents: set[int], channels: set[int], messagers: set[int]) -> dict[str, list[Any]]:
         """Return the names at these positions: `[position, text]`, of an agent also its id as JSON."""
         return {
-            "agents": [[at, *_agent(value)] for value, at in self.agents.items() if at in agents],
+            "agents": [[at, *self._text(value)] for value, at in self.agents.items() if at in agents],
             "channels": [[at, value] for value, at in self.channels.items() if at in channels],
             "messagers": [[at, value] for value, at in self.messagers.items() if at in messagers],
         }
 
-
-def _agent(value: bytes) -> tuple[str, str]:
-    return storable(agent_text(json.loads(value)) or ""), value.decode()
+    def _text(self, agent: bytes) -> tuple[str, str]:
+        if (found := self._shown.get(agent)) is None:
+            found = self._shown[agent] = storable(agent_text(json.loads(agent)) or ""), agent.decode()
+        return found
 
 
 class Chunk(NamedTuple):
@@ -137,7 +149,8 @@ def chunk(shown: Shown, names: Names) -> Chunk:
     flags = messages["flags"].cast(pa.int64())
     for bit, cut in ((TEXT_CUT, long_text), (PAYLOAD_CUT, long_payload)):
         flags = pc.bit_wise_or(flags, pc.multiply(cut.cast(pa.int64()), bit))
-    causes = [(0, 0) if cause is None else cause.split(":") for cause in messages["cause"].to_pylist()]
+    none = messages["cause"].null_count == rows
+    causes = [] if none else [("0", "0") if at is None else at.split(":") for at in messages["cause"].to_pylist()]
     place = receptions["place"]
     columns = {
         "ts": pc.fill_null(pc.pairwise_diff(_one(ts)), 0),
@@ -150,8 +163,8 @@ def chunk(shown: Shown, names: Names) -> Chunk:
         "recorder": recorder,
         "seq": _since_last(recorder, messages["seq"]),
         "heard": pc.add(pc.fill_null(messages["heard"], -1), 1),
-        "cause_recorder": pa.array([int(at) for at, _ in causes], pa.int64()),
-        "cause_seq": pa.array([int(seq) for _, seq in causes], pa.int64()),
+        "cause_recorder": pa.repeat(0, rows) if none else pa.array([int(at) for at, _ in causes], pa.int64()),
+        "cause_seq": pa.repeat(0, rows) if none else pa.array([int(seq) for _, seq in causes], pa.int64()),
         "size": size,
         "receptions": _numbers(place, rows),
         "at_recorder": receptions["recorder"],
@@ -189,12 +202,7 @@ def _positions(column: Any, position: Callable[[Any], int]) -> Any:
 def _agents(messages: Any, side: str, names: Names) -> Any:
     pa = pyarrow()
     kinds, ids = (messages[f"{side}_{part}"].cast(pa.string()) for part in ("type", "id"))
-
-    def position(value: str) -> int:
-        kind, _, text = value.partition(":")
-        return names.agent(agent_of(text, kind))
-
-    return _positions(_joined(kinds, ids, ":"), position)
+    return _positions(_joined(kinds, ids, ":"), names.typed_agent)
 
 
 def _joined(first: Any, second: Any, between: str) -> Any:
