@@ -197,16 +197,17 @@ _of_process: Transport | None = None
 _starting = threading.Lock()
 
 
-def of_process() -> Transport:
+def of_process(exp_id: str | None = None) -> Transport:
     """Return the transport of this process, which ends with it. It records if `MESSAGER_STORE` is set.
 
-    Its experiment is `MESSAGER_EXP`, else that of the run (`messager run`), else one named after program and time.
+    Its experiment is `MESSAGER_EXP`, else the first `exp_id` that is given, else that of the run (`messager run`), else
+    one named after program and time.
     """
     global _of_process
     if _of_process is None:
         with _starting:
             if _of_process is None:
-                made = Transport(os.environ.get(EXP) or os.environ.get(RUN) or run_name(sys.argv[0]))
+                made = Transport(os.environ.get(EXP) or exp_id or os.environ.get(RUN) or run_name(sys.argv[0]))
                 if os.environ.get("MESSAGER_STORE"):
                     made.start()
                     _at_exit(made.stop)
