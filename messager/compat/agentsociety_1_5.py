@@ -12,7 +12,6 @@ that is recorded.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,11 +22,12 @@ from ..record import Carrier, MessageRecord
 from ..transport import Transport, of_process
 from .agentsociety_stages import mark_stages
 from .patching import Patches
+from .quietly import Quietly
 from .settings import without_secrets
 
 INTERCEPTOR = "MessageInterceptor"
 
-log = logging.getLogger("messager")
+_quietly = Quietly("AgentSociety")
 
 Method = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -65,7 +65,8 @@ def _after(note: Callable[..., None]) -> Callable[[Method], Method]:
         @functools.wraps(method)
         async def noting(*args: Any, **kwargs: Any) -> Any:
             result = await method(*args, **kwargs)
-            _try(note, *args, *kwargs.values(), result)
+            with _quietly:
+                note(*args, *kwargs.values(), result)
             return result
 
         return noting
@@ -79,20 +80,13 @@ def _before(note: Callable[..., None]) -> Callable[[Method], Method]:
     def wrap(method: Method) -> Method:
         @functools.wraps(method)
         async def noting(*args: Any, **kwargs: Any) -> Any:
-            _try(note, *args, *kwargs.values())
+            with _quietly:
+                note(*args, *kwargs.values())
             return await method(*args, **kwargs)
 
         return noting
 
     return wrap
-
-
-def _try(note: Callable[..., None], *arguments: Any) -> None:
-    """Note something. An error is logged, as it must not stop the society."""
-    try:
-        note(*arguments)
-    except Exception:
-        log.exception("AgentSociety is not recorded completely")
 
 
 class _Step:
@@ -153,12 +147,14 @@ class _Recording:
         @functools.wraps(init)
         def describing(engine: Any, *args: Any, **kwargs: Any) -> None:
             init(engine, *args, **kwargs)
-            _try(self._describe, engine)
+            with _quietly:
+                self._describe(engine)
 
         return describing
 
     def mark(self, engine: Any, name: str, **fields: Any) -> None:
-        _try(lambda: self._of(engine.exp_id).mark(name, **without_secrets(fields)))
+        with _quietly:
+            self._of(engine.exp_id).mark(name, **without_secrets(fields))
 
     def _of(self, exp_id: str) -> Transport:
         return self._transport or of_process(exp_id)
