@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -425,7 +426,8 @@ class Messager:
             raise
         finally:
             listener.log_unread()
-            await pubsub.aclose()
+            if not isinstance(sys.exception(), GeneratorExit):  # a killed actor: no event loop runs to close it in
+                await pubsub.aclose()
 
     async def _subscribed(self, patterns: Iterable[str | bytes]) -> None:
         """Log new subscriptions, and tell the gate."""

@@ -27,7 +27,15 @@ TRIES = 3
 RETRY_SECONDS = 10.0
 """Pause of `connect` between two tries."""
 PING = b"ping"
-_LOGGED = {"channel": "topic", "from_id": "from_uuid", "to_id": "to_uuid"}
+_LOGGED = {
+    "topic": "channel",
+    "payload": "payload",
+    "from_uuid": "from_id",
+    "to_uuid": "to_id",
+    "start_time": "start_time",
+    "consumption": "consumption",
+}
+"""Names in an entry of `get_log_list`, with those of the list that it is made of."""
 
 log = logging.getLogger("messager")
 
@@ -188,9 +196,9 @@ class Messager(redis_messager.Messager):
     def get_log_list(self) -> list[dict[str, Any]]:
         """Return the messages sent, or blocked by an interceptor, since the last clear, oldest first.
 
-        Entries have `topic, payload, from_uuid, to_uuid, start_time` (s since the epoch), `consumption` (s) and `sent`.
+        Entries have `topic, payload, from_uuid, to_uuid, start_time` (s since the epoch) and `consumption` (s).
         """
-        return [{_LOGGED.get(name, name): value for name, value in entry.items()} for entry in super().get_log_list()]
+        return [{name: entry[key] for name, key in _LOGGED.items()} for entry in super().get_log_list()]
 
     def get_subtopic_channel(self, agent_id: Any, subtopic: str) -> str:
         """Return `exps/{exp_id}/agents/{agent_id}/{subtopic}`."""

@@ -6,6 +6,7 @@ are read: those of 0.1.x, 1.x (no class name, no url) and 2.x (`created_at` in p
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -65,7 +66,7 @@ class Msg:
     def content(self, value: Any) -> None:
         if not isinstance(value, str):
             try:
-                json.dumps(value)
+                json.dumps(value, default=_form)
             except (TypeError, ValueError):
                 warnings.warn(f"content of type {type(value).__name__} has no JSON form", stacklevel=3)
         self._content = value
@@ -101,7 +102,10 @@ class Msg:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Msg:
-        """Return the message of a dict written by `to_dict` or by AgentScope. Raises `ValueError` for others."""
+        """Return the message of a dict written by `to_dict` or by AgentScope. Raises `ValueError` for others.
+
+        Such dicts in its content and metadata become messages, as `agentscope.serialize.deserialize` makes them.
+        """
         if data.get("__name__", "Msg") != "Msg":
             raise ValueError(f"not a Msg but a {data['__name__']!r}")
         module = data.get("__module__")
@@ -112,7 +116,8 @@ class Msg:
         missing = [key for key in needed if key not in data]
         if missing:
             raise ValueError(f"a Msg without {', '.join(missing)}")
-        msg = cls(data["name"], data["content"], data["role"], data.get("url"), data.get("metadata"))
+        content, metadata = _with_messages(data["content"]), _with_messages(data.get("metadata"))
+        msg = cls(data["name"], content, data["role"], data.get("url"), metadata)
         msg.id = data.get("id", msg.id)
         msg.timestamp = data.get("timestamp", data.get("created_at", msg.timestamp))
         msg.extra = {key: value for key, value in data.items() if key not in FIELDS and key not in _CLASS_KEYS}
@@ -125,6 +130,26 @@ class Msg:
 
     def __repr__(self) -> str:
         return f"Msg(name={self.name!r}, content={self.content!r}, role={self.role!r}, id={self.id!r})"
+
+
+def _with_messages(value: Any) -> Any:
+    """Return a value with a `Msg` in place of each dict in it that has the class of one."""
+    if isinstance(value, list):
+        return [_with_messages(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if all(key in value for key in _CLASS_KEYS):
+        with contextlib.suppress(ValueError):
+            return Msg.from_dict(value)
+    return {key: _with_messages(part) for key, part in value.items()}
+
+
+def _form(value: object) -> dict[str, Any]:
+    """Return the dict of a message object, or raise `TypeError`."""
+    message = as_dict(value)
+    if message is None:
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    return message
 
 
 def as_dict(value: object) -> dict[str, Any] | None:
@@ -173,7 +198,7 @@ def view(payload: bytes, *, ts: int, from_id: Any = None, event_id: str | None =
     if is_msg(data):
         try:
             return Msg.from_dict(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # treated as any other payload
     name, content = from_id, data
     if isinstance(data, dict):

@@ -198,17 +198,17 @@ _of_process: Transport | None = None
 _starting = threading.Lock()
 
 
-def of_process() -> Transport:
+def of_process(exp_id: str | None = None) -> Transport:
     """Return the transport of this process, which ends with it. It records if `MESSAGER_STORE` is set.
 
-    Its experiment is `MESSAGER_EXP`, else that of the Messagers of this process, if there are any yet, else that of the
-    run (`messager run`), else one named after the program and the time.
+                given = os.environ.get(EXP) or exp_id or hooks.latest_exp_id or os.environ.get(RUN)
+                made = Transport(given or run_name(sys.argv[0]))
     """
     global _of_process
     if _of_process is None:
         with _starting:
             if _of_process is None:
-                given = os.environ.get(EXP) or hooks.latest_exp_id or os.environ.get(RUN)
+                given = os.environ.get(EXP) or exp_id or hooks.latest_exp_id or os.environ.get(RUN)
                 made = Transport(given or run_name(sys.argv[0]))
                 if os.environ.get("MESSAGER_STORE"):
                     made.start()

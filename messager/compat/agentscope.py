@@ -38,8 +38,8 @@ def to_agentscope(msg: Msg, version: Version | None = None) -> dict[str, Any]:
     """
     if version not in _WRITERS:
         raise ValueError(f"unknown version of AgentScope: {version!r}. Use '0.1', '1', '2' or None.")
-    fields: dict[str, Any] = json.loads(json.dumps(_fields(msg), default=_form))
-    return _WRITERS[version](fields, json.loads(json.dumps(msg.extra, default=_form)))
+    form = _form_0_1 if version == "0.1" else _form
+    return _WRITERS[version](_plain(_fields(msg), form), _plain(msg.extra, form))
 
 
 def _fields(msg: Msg) -> dict[str, Any]:
@@ -54,10 +54,20 @@ def _fields(msg: Msg) -> dict[str, Any]:
     }
 
 
+def _plain(fields: dict[str, Any], form: Callable[[object], Any]) -> dict[str, Any]:
+    """Return a copy of JSON types. Two lone surrogates that make a pair stay two characters, as in AgentScope."""
+    copy: dict[str, Any] = json.loads(json.dumps(fields, ensure_ascii=False, default=form))
+    return copy
+
+
 def _form(value: object) -> Any:
     """Return the JSON form of an object that `json` cannot encode."""
     message = as_dict(value)
     return str(value) if message is None else message
+
+
+def _form_0_1(value: object) -> Any:
+    return {**_CLASS, **_fields(value)} if isinstance(value, Msg) else _form(value)
 
 
 def _for_0_1(fields: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:

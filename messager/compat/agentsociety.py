@@ -1,18 +1,18 @@
-"""An installed AgentSociety 1.3 on this Messager.
+"""An installed AgentSociety 1.3 or 1.5 that is recorded.
 
     from messager.compat import agentsociety
 
     agentsociety.install()
 
-or `with agentsociety.install():`, which restores AgentSociety at the end. AgentSociety then creates Messagers of this
-package; its steps and stages become marks in the log, and its configuration, without secrets, the meta of the
-experiment. AgentSociety creates its Messagers without an interceptor, even if one is configured; that is unchanged.
+or `with agentsociety.install():`, which restores AgentSociety at the end. AgentSociety 1.3 then creates Messagers of
+this package; of 1.5, the messages in its queues are recorded (`agentsociety_1_5`). Steps and stages become marks in the
+log, and the configuration, without secrets, the meta of the experiment. AgentSociety 1.3 creates its Messagers without
+an interceptor, even if one is configured; that is unchanged.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import sys
 from collections.abc import Callable
@@ -22,19 +22,14 @@ from typing import Any
 
 from ..errors import MessagerError
 from ..messager import Messager
+from ..transport import Transport
+from . import agentsociety_1_5
+from .agentsociety_stages import mark_stages
 from .patching import Patches
 from .settings import without_secrets
 
-STAGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "run_one_day": ("day", ()),
-    "next_round": ("next_round", ()),
-    "send_survey": ("survey", ("agent_ids",)),
-    "send_interview_message": ("interview", ("agent_ids",)),
-    "send_intervention_message": ("intervention", ("agent_ids",)),
-    "update_environment": ("environment", ("key", "value")),
-    "update": ("update_state", ("target_agent_ids", "target_key")),
-}
-"""Methods of AgentSociety that are stages: the name of the mark, and the arguments that it has as fields."""
+VERSIONS = "1.3", "1.5"
+_INSTALL = "`pip install 'agentsociety>=1.3,<1.4'`, or `pip install 'agentsociety>=1.5,<1.6'`"
 
 log = logging.getLogger("messager")
 
@@ -43,10 +38,7 @@ _installed: Installation | None = None
 
 
 class NoAgentSociety(MessagerError):
-    """AgentSociety 1.3 is not installed. Install it with `pip install 'agentsociety>=1.3,<1.4'`."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{reason}. Install it with `pip install 'agentsociety>=1.3,<1.4'`")
+    """AgentSociety 1.3 or 1.5 cannot be imported. Install what the error names."""
 
 
 class SocietyMessager(Messager):
@@ -61,42 +53,43 @@ class SocietyMessager(Messager):
 class Installation(Patches):
     """Changes of `install`. A context manager that undoes them."""
 
+    def uninstall(self) -> None:
+        """Restore everything. Messagers made meanwhile are not changed."""
+        global _installed
+        if _installed is self:
+            _installed = None
+            _societies.clear()
+            super().uninstall()
+
+
+class _OwnMessagers(Installation):
+    """Changes of AgentSociety 1.3, whose Messagers become those of this package."""
+
     def __init__(self, original: type) -> None:
         super().__init__()
         self._original = original
 
     def uninstall(self) -> None:
-        """Restore everything. Messagers made meanwhile are not changed."""
-        global _installed
-        if _installed is not self:
-            return
-        _installed = None
-        _societies.clear()
         super().uninstall()
         for module in _modules_with(SocietyMessager):  # imported meanwhile
             vars(module)["Messager"] = self._original
 
 
-def install() -> Installation:
-    """Let AgentSociety use this Messager from now on. A second call changes nothing.
+def install(transport: Transport | None = None) -> Installation:
+    """Record an installed AgentSociety from now on. A second call changes nothing.
 
-    Call it before a society is made. Groups that are Ray actors use it too, as Ray sends them the changed class.
-    Raises `NoAgentSociety` if AgentSociety 1.3 cannot be imported.
+    Call it before a society is made. AgentSociety 1.3 then creates Messagers of this package; groups that are Ray
+    actors use it too, as Ray sends them the changed class. Of 1.5, which talks in one process, `transport` records the
+    messages (by default that of the process, see `agentsociety_1_5`); 1.3 does not use it.
+
+    Raises `NoAgentSociety` if neither of them can be imported.
     """
     global _installed
-    if _installed is not None:
-        return _installed
-    original, society = _agentsociety()
-    made = Installation(original)
-    for module in _modules_with(original):
-        made.change(module, "Messager", SocietyMessager)
-    made.change(society, "__init__", _describing(society.__init__))
-    made.change(society, "step", _marking_steps(society.step))
-    made.change(society, "run", _marking_the_end(society.run))
-    for method, (name, told) in STAGES.items():
-        made.change(society, method, _marking(vars(society)[method], name, told))
-    _installed = made
-    return made
+    if _installed is None:
+        _installed = (
+            _importing("1.3", _install_1_3) if _version() == "1.3" else _importing("1.5", _install_1_5(transport))
+        )
+    return _installed
 
 
 def uninstall() -> None:
@@ -105,23 +98,61 @@ def uninstall() -> None:
         _installed.uninstall()
 
 
-def _agentsociety() -> tuple[type, Any]:
-    """Return AgentSociety's own Messager and its class AgentSociety."""
+def _version() -> str:
+    """Return 1.3 or 1.5. Raises `NoAgentSociety` for any other."""
     try:
         version = metadata.version("agentsociety")
     except metadata.PackageNotFoundError:
-        version = "1.3"  # not installed as a package, so unknown
-    if not version.startswith("1.3"):
-        raise NoAgentSociety(f"this is AgentSociety {version}")
+        return "1.3"  # not installed as a package, so unknown
+    minor = ".".join(version.split(".")[:2])
+    if minor not in VERSIONS:
+        raise NoAgentSociety(f"this is AgentSociety {version}. Install 1.3 or 1.5: {_INSTALL}")
+    return minor
+
+
+def _importing(version: str, install: Callable[[], Installation]) -> Installation:
+    """Return what `install` returns. Raises `NoAgentSociety` if something cannot be imported, or is not there."""
     try:
-        messaging = import_module("agentsociety.message.messager")
-        simulation = import_module("agentsociety.simulation.agentsociety")
-        original, society = messaging.Messager, simulation.AgentSociety
-        for method in ("step", "run", *STAGES):
-            getattr(society, method)
+        return install()
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "agentsociety"):
+            raise NoAgentSociety(
+                f"AgentSociety {version} cannot be imported: {error}. Install it: {_INSTALL}"
+            ) from error
+        raise NoAgentSociety(
+            f"AgentSociety {version} needs the module {missing}, which is missing. Install its package, usually with "
+            f"`pip install {missing}`"
+        ) from error
     except (ImportError, AttributeError) as error:
-        raise NoAgentSociety(f"AgentSociety 1.3 cannot be imported: {error}") from error
-    return original, society
+        raise NoAgentSociety(f"AgentSociety {version} cannot be used: {error}. Install it again: {_INSTALL}") from error
+
+
+def _install_1_3() -> Installation:
+    messaging = import_module("agentsociety.message.messager")
+    society = import_module("agentsociety.simulation.agentsociety").AgentSociety
+    original = messaging.Messager
+    made = _OwnMessagers(original)
+    mark_stages(made, society, _mark)
+    for module in _modules_with(original):
+        made.change(module, "Messager", SocietyMessager)
+    made.change(society, "__init__", _describing(society.__init__))
+    return made
+
+
+def _install_1_5(transport: Transport | None) -> Callable[[], Installation]:
+    def install() -> Installation:
+        made = Installation()
+        agentsociety_1_5.install(
+            made,
+            transport,
+            import_module("agentsociety.message.messager").Messager,
+            import_module("agentsociety.agent").CitizenAgentBase,
+            import_module("agentsociety.simulation.simulationengine").SimulationEngine,
+        )
+        return made
+
+    return install
 
 
 def _modules_with(messager: type) -> list[ModuleType]:
@@ -148,88 +179,10 @@ def _describing(init: Callable[..., None]) -> Callable[..., None]:
     return describing
 
 
-def _marking_steps(step: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(step)
-    async def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
-        day, t = _time_of(self)
-        _mark(self, "step", number=getattr(self, "_total_steps", None), day=day, t=t)
-        return await step(self, *args, **kwargs)
-
-    return marking
-
-
-def _marking_the_end(run: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(run)
-    async def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
-        functions = _mark_functions(self)
-        try:
-            done = await run(self, *args, **kwargs)
-        finally:
-            for stage, function in functions:
-                stage.func = function
-        _mark(self, "end")
-        return done
-
-    return marking
-
-
-class _MarkedFunction:
-    """Function of a stage, which `run` calls directly: makes a mark, then calls the function."""
-
-    def __init__(self, function: Callable[..., Any], description: str | None) -> None:
-        named = function.func if isinstance(function, functools.partial) else function
-        self.__name__ = getattr(named, "__name__", type(named).__name__)  # AgentSociety reads it too
-        self._function = function
-        self._description = description
-
-    def __call__(self, society: Any) -> Any:
-        if _installed is not None:
-            day, t = _time_of(society)
-            _mark(society, "function", day=day, t=t, function=self.__name__, description=self._description)
-        return self._function(society)
-
-
-def _mark_functions(society: Any) -> list[tuple[Any, Callable[..., Any]]]:
-    """Let the functions of a workflow make marks. Return the changed stages with their original functions."""
-    changed = []
-    try:
-        for stage in society.config.exp.workflow:
-            if stage.type == "function" and not isinstance(stage.func, _MarkedFunction):
-                marked = _MarkedFunction(stage.func, stage.description)
-                changed.append((stage, stage.func))
-                stage.func = marked
-    except Exception:
-        log.exception("the functions of %s are not marked", getattr(society, "exp_id", "a society"))
-    return changed
-
-
-def _marking(method: Callable[..., Any], name: str, told: tuple[str, ...]) -> Callable[..., Any]:
-    """Wrap a stage: make a mark with some of the arguments, then call the method."""
-    signature = inspect.signature(method)
-
-    @functools.wraps(method)
-    async def marking(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(self, *args, **kwargs).arguments
-        day, t = _time_of(self)
-        _mark(self, name, day=day, t=t, **{key: given[key] for key in told if key in given})
-        return await method(self, *args, **kwargs)
-
-    return marking
-
-
-def _time_of(society: Any) -> tuple[Any, Any]:
-    """Return the day and the second of the day in the society; None if it has no time yet."""
-    try:
-        day, t = society.environment.get_datetime()
-    except Exception:
-        return None, None
-    return day, t
-
-
 def _mark(society: Any, name: str, **fields: Any) -> None:
     """Make a mark. An error is logged, as it must not stop the society."""
     messager = getattr(society, "_messager", None)
-    if isinstance(messager, Messager):
+    if _installed is not None and isinstance(messager, Messager):
         try:
             messager.mark(name, **without_secrets(fields))
         except Exception:

@@ -463,3 +463,29 @@ def test_a_messager_that_listens_may_be_closed_in_another_event_loop(redis: Redi
     assert done.stdout.split() == ["False", str(loop == "running")], done.stderr
     line = "closed in another event loop than init(), which does not run"
     assert (line in done.stderr) == (loop != "running")
+
+
+KILLED = """
+import asyncio, gc, sys
+from messager import Messager, open_broker
+
+async def begin():
+    messager = Messager(open_broker(sys.argv[1]), "e1")
+    await messager.init()
+    await messager.subscribe_and_start_listening(["c"])
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(begin())
+loop.close()
+del loop
+gc.collect()
+"""
+
+
+@pytest.mark.parametrize("server", ["redis", "mqtt"])
+def test_a_listener_that_is_thrown_away_with_its_event_loop_raises_nothing(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(server).url
+    done = subprocess.run([sys.executable, "-c", KILLED, url], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "Error" not in done.stderr, done.stderr

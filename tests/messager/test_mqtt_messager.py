@@ -168,7 +168,7 @@ def test_what_agentsociety_awaits_is_a_coroutine_function_as_ray_needs_it() -> N
 async def test_the_log_list_has_the_names_of_that_version(messager: Messager) -> None:
     await messager.send_message("c", {"a": 1}, "u1", "u2")
     [entry] = messager.get_log_list()
-    assert entry.keys() == {"topic", "payload", "from_uuid", "to_uuid", "start_time", "consumption", "sent"}
+    assert entry.keys() == {"topic", "payload", "from_uuid", "to_uuid", "start_time", "consumption"}
     assert (entry["topic"], entry["payload"], entry["from_uuid"], entry["to_uuid"]) == ("c", {"a": 1}, "u1", "u2")
     messager.clear_log_list()
     assert messager.get_log_list() == []

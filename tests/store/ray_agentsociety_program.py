@@ -83,7 +83,7 @@ async def society(port: int) -> dict[str, Any]:
         "agents": [one, other],
         "step": step["mqtt_log"],
         "news": [news.topic.value, news.payload.decode(), news.qos],
-        "log": [[entry["topic"], entry["sent"]] for entry in log],
+        "log": [entry["topic"] for entry in log],
     }
 
 

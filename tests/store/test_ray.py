@@ -118,12 +118,12 @@ async def test_agentsociety_1_0s_own_groups_agents_driver_and_interceptor_talk_t
     assert {(entry["from_uuid"], entry["to_uuid"]) for entry in step} == {(one, other), (other, one), (None, None)}
     assert society10.seen["news"] == [f"{of}/news", json.dumps({"from": other}), 1]
     assert society10.seen["log"] == [
-        [f"{of}/agents/{one}/user-chat", True],
-        [f"{of}/agents/{other}/user-chat", True],
-        [f"{of}/agents/{one}/user-survey", True],
-        [f"{of}/agents/{other}/user-survey", True],
-        [f"{of}/news", False],
-        [f"{of}/news", True],
+        f"{of}/agents/{one}/user-chat",
+        f"{of}/agents/{other}/user-chat",
+        f"{of}/agents/{one}/user-survey",
+        f"{of}/agents/{other}/user-survey",
+        f"{of}/news",
+        f"{of}/news",
     ]
     async with EventLog.open(society10.store, create=False) as log:
         await everything_drained(log, Path(log.database.dialect.spool_folders[0]))

@@ -160,6 +160,24 @@ def test_blocks_of_a_version_come_back_to_it_as_they_were(version: str, made: An
     assert fields(read_by(type(made), again)) == fields(made)
 
 
+@pytest.mark.parametrize("version", ["0.1.1"], indirect=True)
+@pytest.mark.filterwarnings("error")
+def test_messages_in_messages_and_lone_surrogates_come_back_as_0_1_1_itself_reads_them(theirs: Any) -> None:
+    from agentscope.serialize import deserialize, serialize
+
+    pair = "\ud83d" + "\ude00"  # two characters, which the escapes of JSON would make one
+    quoted = theirs.Msg("bob", "h\u00e9", "user")
+    outer = theirs.Msg("alice", {"quotes": [quoted], "pair": pair}, "user", metadata={"quote": quoted})
+    assert vars(deserialize(serialize(outer))) == vars(outer)
+
+    ours = Msg.from_dict(json.loads(to_wire(outer)))
+    [inner] = ours.content["quotes"]
+    assert inner == ours.metadata["quote"] == Msg.from_dict(quoted.to_dict())
+
+    ours.content["pair"] = pair
+    assert vars(deserialize(serialize(to_agentscope(ours, "0.1")))) == vars(outer)
+
+
 def test_urls_become_blocks_where_a_version_has_no_field_for_them() -> None:
     msg = Msg("a", "b", "user", url=["https://h/a.png", "c.txt"])
     text = {"type": "text", "text": "b"}

@@ -229,11 +229,22 @@ def test_it_is_undone_where_the_block_raises(simulation: Any) -> None:
 
 
 def test_without_agentsociety_one_line_says_what_to_install() -> None:
-    with pytest.raises(compat.NoAgentSociety, match=r"pip install 'agentsociety>=1\.3,<1\.4'"):
+    with pytest.raises(compat.NoAgentSociety, match=r"No module named 'agentsociety'.*'agentsociety>=1\.3,<1\.4'"):
+        compat.install()
+
+
+def test_a_missing_dependency_of_agentsociety_is_named_with_how_to_install_it(
+    simulation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("agentsociety.", "pycityproto")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pycityproto", None)
+    with pytest.raises(compat.NoAgentSociety, match=r"needs the module pycityproto.*`pip install pycityproto`"):
         compat.install()
 
 
 def test_another_version_is_refused(simulation: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda package: "2.0.1")
-    with pytest.raises(compat.NoAgentSociety, match=r"AgentSociety 2\.0\.1"):
+    with pytest.raises(compat.NoAgentSociety, match=r"this is AgentSociety 2\.0\.1\. Install 1\.3 or 1\.5"):
         compat.install()
