@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .base import Backlog, Broker, OutputLimits, PubSub
+    from .base import Backlog, Broker, OutputLimits, PubSub, StreamReader
     from .factory import BROKER_KINDS, kind_of, open_broker
     from .kind import BrokerKind
     from .memory.broker import MemoryBroker
@@ -23,7 +23,7 @@ _EXPORTS = {
     "kind": "BrokerKind",
     "memory.broker": "MemoryBroker",
     "mqtt.broker": "MqttBroker",
-    "base": "Backlog Broker OutputLimits PubSub",
+    "base": "Backlog Broker OutputLimits PubSub StreamReader",
     "redis.broker": "RedisBroker",
     "redis.config": "RedisConfig",
 }
@@ -39,6 +39,7 @@ __all__ = [
     "PubSub",
     "RedisBroker",
     "RedisConfig",
+    "StreamReader",
     "kind_of",
     "open_broker",
 ]
