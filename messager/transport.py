@@ -201,8 +201,8 @@ _starting = threading.Lock()
 def of_process(exp_id: str | None = None) -> Transport:
     """Return the transport of this process, which ends with it. It records if `MESSAGER_STORE` is set.
 
-                given = os.environ.get(EXP) or exp_id or hooks.latest_exp_id or os.environ.get(RUN)
-                made = Transport(given or run_name(sys.argv[0]))
+    Its experiment is `MESSAGER_EXP`, else the first `exp_id` that is given, else that of the Messagers of this process,
+    if there are any yet, else that of the run (`messager run`), else one named after the program and the time.
     """
     global _of_process
     if _of_process is None:

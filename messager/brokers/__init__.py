@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .base import Broker as Broker
     from .base import OutputLimits as OutputLimits
     from .base import PubSub as PubSub
+    from .base import StreamReader as StreamReader
     from .factory import BROKER_KINDS as BROKER_KINDS
     from .factory import kind_of as kind_of
     from .factory import open_broker as open_broker
@@ -28,7 +29,7 @@ _EXPORTS = {
     "kind": "BrokerKind",
     "memory.broker": "MemoryBroker",
     "mqtt.broker": "MqttBroker",
-    "base": "Backlog Broker OutputLimits PubSub",
+    "base": "Backlog Broker OutputLimits PubSub StreamReader",
     "redis.broker": "RedisBroker",
     "redis.config": "RedisConfig",
 }

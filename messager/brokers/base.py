@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..errors import PublishError
+from ..errors import BrokerUnavailable, PublishError
+from .kind import no_carrier
 
 
 class OutputLimits(NamedTuple):
@@ -85,6 +86,43 @@ class PubSub(ABC):
         return None
 
 
+class StreamReader(ABC):
+    """Reader of streams that removes nothing and takes part in no consumer group, so that it disturbs nobody."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Find the streams that there are, and their ends. Raises `BrokerUnavailable`, also if a right is missing."""
+
+    @abstractmethod
+    async def get_message(self, timeout: float) -> dict[str, Any] | None:
+        """Return the next message, or None after about `timeout` seconds.
+
+        An entry is a dict with `type` ("entry"), `channel` (the key), `data` and `meta`, from which
+        `Broker.publish_carried` makes the same entry again. `{"type": "gap", "reason", "since", "until", "count"}`
+        says that entries which were added between these times (monotonic ns) may be missing, and how many if that is
+        known (else None); `channel` is the key, or None. A lost connection is made again; reading continues where it
+        stopped.
+
+        Raises `BrokerUnavailable` if the server refuses a command.
+        """
+
+    @abstractmethod
+    async def finish(self, timeout: float) -> list[dict[str, Any]]:
+        """Return what had been added before this call and was not returned yet, with a gap for what cannot be read."""
+
+    @abstractmethod
+    def lost_since(self) -> int | None:
+        """Return the time (monotonic ns) since which the server does not answer; None while it does."""
+
+    @abstractmethod
+    def complete_until(self) -> int:
+        """Return the time (monotonic ns) before which every entry that was added has been returned, or is in a gap."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Disconnect. May be called twice."""
+
+
 class Broker(ABC):
     """A broker. One object serves one event loop.
 
@@ -126,9 +164,35 @@ class Broker(ABC):
         """Publish as `publish` does, each message with its `meta` (see `PubSub.get_message`) if the broker has such."""
         return self.publish(messages)
 
+    async def publish_carried(
+        self,
+        messages: Sequence[tuple[bytes, bytes]],
+        how: Sequence[Mapping[str, Any] | None],
+        carriers: Sequence[str | None],
+    ) -> list[int | PublishError | None]:
+        """Publish as `publish_as` does, in order, each message through its carrier (see `MessageRecord.carrier`).
+
+        The result of a message that was put back through a carrier is None. One that travelled through a carrier which
+        the broker does not have (see `BrokerKind.carriers`; by default it has channels only) is refused in its result,
+        with what to do; the others are published.
+        """
+        if not any(carriers):
+            return await self.publish_as(messages, how)
+        kept = [at for at, carrier in enumerate(carriers) if carrier is None]
+        answers = await self.publish_as([messages[at] for at in kept], [how[at] for at in kept]) if kept else []
+        return merged([carrier and no_carrier(carrier) for carrier in carriers], answers)
+
     def pubsub_as_published(self) -> PubSub:
         """Return a subscriber for recording: it gets messages as they were published, as far as it can."""
         return self.pubsub()
+
+    def stream_reader(self, patterns: Sequence[str], *, from_start: bool = False) -> StreamReader:
+        """Return a reader of the streams whose keys match glob patterns.
+
+        It reads what is added to a stream from now on; with `from_start`, also what is in it. Raises
+        `BrokerUnavailable` if this broker has no streams (see `BrokerKind.carriers`).
+        """
+        raise BrokerUnavailable(self.url, "this broker has no streams; give the URL of a Redis server")
 
     async def unheard(self) -> dict[str, int] | None:
         """Return the calls of commands whose messages no pattern subscriber gets, by command, without zeros.
@@ -178,3 +242,11 @@ class Broker(ABC):
 def _made(kind: Any, made_from: tuple[str, dict[str, Any]]) -> Any:
     url, options = made_from
     return kind.from_url(url, **options)
+
+
+def merged(
+    faults: Sequence[str | None], answers: Sequence[int | PublishError | None]
+) -> list[int | PublishError | None]:
+    """Return the results of messages of which those with a fault were refused, and the others got these answers."""
+    rest = iter(answers)
+    return [next(rest) if fault is None else PublishError(fault, "not_sent", refused=True) for fault in faults]

@@ -30,6 +30,8 @@ class BrokerKind:
     """True if a broker is reached only from the process that made it."""
     reports_subscribers: bool = True
     """False if it never reports who is subscribed (see `Broker.subscriber_count`)."""
+    carriers: frozenset[str] = frozenset()
+    """Carriers (see `MessageRecord.carrier`) beside channels that its brokers put messages back through."""
     default_meta: Mapping[str, Any] = MappingProxyType({})
     """`meta` of a delivery that the record of the delivery leaves out, as it is the usual one."""
 
@@ -48,6 +50,10 @@ class BrokerKind:
         """Return why a payload of `size` bytes cannot be published on this channel; None if it can."""
         return None
 
+    def carrier_fault(self, carrier: str | None, payload: bytes, meta: Mapping[str, Any] | None) -> str | None:
+        """Return why a recorded message cannot be put back through its carrier, with the remedy; None if it can."""
+        return None if carrier is None or carrier in self.carriers else no_carrier(carrier)
+
     def is_internal(self, channel: bytes) -> bool:
         """Return True for an internal channel: one on which the server itself publishes.
 
@@ -56,3 +62,13 @@ class BrokerKind:
         names the channel, and never replayed.
         """
         return False
+
+
+def no_carrier(carrier: str) -> str:
+    """Return the refusal of a message that travelled through a carrier which a broker does not have."""
+    if carrier == "stream":
+        return "it travelled through a stream, which this broker does not have: replay it into Redis, --broker redis://HOST"
+    return (
+        f"it travelled through a {carrier} inside its programs, which no broker has: "
+        "replay it into live agents with the adapter of their framework, docs/transports.md"
+    )

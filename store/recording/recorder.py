@@ -112,6 +112,7 @@ class Recorder:
         self._stamps = self.clock
         self._subscriptions: dict[str | None, list[Fields]] = {}  # marks of each Messager, for a successor
         self._unrepeated: list[Fields] = []  # those that a successor has not logged yet
+        self._limit: Callable[[], int] | None = None
         self._describing: asyncio.Task[None] | None = None
 
     @property
@@ -373,6 +374,13 @@ class Recorder:
         if self._experiment is not None and self._committer is not None and not self._committer.ending:
             self._committer.in_loop(self._describe)  # the caller may be in another thread
 
+    def limit_watermark(self, limit: Callable[[], int]) -> None:
+        """Have this recorder be complete only until the time (ns UTC) that `limit` returns: events may come late.
+
+        What is not complete when the recorder is killed lies in the gap of its repair.
+        """
+        self._limit = limit
+
     def note(self, **facts: Any) -> None:
         """Add facts to the meta of this recorder. Raises `StoreError` if they are too large."""
         self._noted |= facts
@@ -480,7 +488,8 @@ class Recorder:
 
     def _watermark(self) -> int:
         """Low watermark (ns UTC): no event that is still to be reported is older."""
-        return min([self._stamps.now(), *(began for _, began in list(self._in_flight.values()))])
+        limit = self._stamps.now() if self._limit is None else min(self._limit(), self._stamps.now())
+        return min([limit, *(began for _, began in list(self._in_flight.values()))])
 
     def _accept(self, entry: Fields) -> int | None:
         """Put an event into the buffer; return its position, or None if it was dropped."""

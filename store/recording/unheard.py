@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from messager.brokers import Broker
@@ -28,7 +28,11 @@ class Unheard:
     `notice` is called with a line at the start, and at the first use of a command during the recording.
     """
 
-    def __init__(self, broker: Broker, recorder: Recorder, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, broker: Broker, recorder: Recorder, notice: Callable[[str], None], heard: Collection[str] = ()
+    ) -> None:
+        """`heard` are commands whose messages are recorded in another way."""
+        self._heard = heard
         self._broker = broker
         self._recorder = recorder
         self._notice = notice
@@ -45,6 +49,7 @@ class Unheard:
             return
         if counts is None:
             return
+        counts = {command: calls for command, calls in counts.items() if command not in self._heard}
         if self._before is None:
             self._before = counts
             if counts:

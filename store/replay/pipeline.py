@@ -18,7 +18,6 @@ from messager.brokers import Broker
 
 from ..errors import ReplayFailed
 from ..log.event import Event
-from .carriers import publish_as
 from .clock import Rate, ReplayClock
 from .control import Control, Sought
 from .flow_control import FlowControl, Message
@@ -114,7 +113,8 @@ class Pipeline:
             for due in dues or ():
                 report.lag.add(self.clock.overdue(due))
         source.publishing(batch, wire)
-        results = await publish_as(self._broker, batch, wire, [plan.delivery_meta(entry) for entry in batch])
+        how, carriers = [plan.delivery_meta(entry) for entry in batch], [entry.carrier for entry in batch]
+        results = await self._broker.publish_carried(wire, how, carriers)
         self.flow.spent(wire, results)
         lost = report.count(batch, wire, results)
         if lost is not None:

@@ -21,7 +21,6 @@ from ..log.messages import certain_count, last_messages, message_count, message_
 from ..log.reading import pages
 from ..log.selection import Selection
 from ..log.span import Span
-from .carriers import carrier_fault
 from .flow_control import Message
 
 
@@ -119,7 +118,8 @@ class Plan:
         async for page in self.pages():
             for entry in page:
                 wire, payload = self.message(entry)
-                fault = carrier_fault(entry) or kind.publish_fault(wire, len(payload))
+                fault = kind.carrier_fault(entry.carrier, payload, entry.meta)
+                fault = fault or kind.publish_fault(wire, len(payload))
                 yield channels.decode(wire), entry, fault
 
     async def published_channels(self) -> list[bytes]:

@@ -130,10 +130,13 @@ class ReplayReport:
     ) -> tuple[Event, PublishError] | None:
         """Count the broker's answers; return the first message that was lost with the connection, or None."""
         types = set(map(type, results))
-        if NoneType in types:
+        counts = results
+        if NoneType in types:  # also of messages that did not travel on channels, which have no subscribers
+            counts = [result for entry, result in zip(batch, results, strict=True) if entry.carrier is None]
+        if None in counts:
             self.no_subscriber = None
         elif self.no_subscriber is not None:
-            self.no_subscriber += results.count(0)
+            self.no_subscriber += counts.count(0)
         if types <= {int, NoneType}:
             self.published += len(results)
             return None

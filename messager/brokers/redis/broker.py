@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,12 +17,13 @@ from redis.exceptions import ResponseError
 
 from ...credentials import without_credentials
 from ...errors import BrokerUnavailable, PublishError
-from ..base import Backlog, Broker, OutputLimits
+from ..base import Backlog, Broker, OutputLimits, merged
 from ..busy_poll import BUSY_POLL_NS, BusyPoll
 from .cluster import Cluster
 from .config import RedisConfig, checked_host
 from .endpoint import Endpoint, endpoint_at
 from .error_text import acl_remedy, error_text
+from .kind import KIND
 from .monitor import ServerMonitor
 from .pubsub import RedisPubSub
 from .replies import (
@@ -36,12 +37,18 @@ from .replies import (
     time_in,
     unheard_in,
 )
-from .requests import CommandRequest, PublishRequest
+from .requests import CarriedRequest, CommandRequest, PublishRequest
 from .server import CONNECT_TIMEOUT, Server, connection_options
+from .stream_entry import fields_of
+from .streams import NO_CLUSTER, RedisStreams
 from .url import Address
-from .wire import Wire, publish_commands
+from .wire import Wire, carried_commands, publish_commands
 
 T = TypeVar("T")
+Entries = Sequence[list[bytes] | None] | None
+"""For each message the fields of an entry of a stream, None for a channel; None if all travel on channels."""
+Published = asyncio.Future[list[int | PublishError | None]]
+CLUSTERED = "it travelled through a stream, and streams of a cluster are not supported: replay it into one server"
 
 STALE_AFTER = 1.0
 """Seconds after which an idle publishing connection is checked before it is used."""
@@ -143,6 +150,26 @@ class RedisBroker(Broker):
         await asyncio.gather(*(broker.close() for broker in nodes.values()))
 
     def publish(self, messages: Sequence[tuple[bytes, bytes]]) -> asyncio.Future[list[int | PublishError | None]]:
+        return self._publish(messages)
+
+    async def publish_carried(
+        self,
+        messages: Sequence[tuple[bytes, bytes]],
+        how: Sequence[Mapping[str, Any] | None],
+        carriers: Sequence[str | None],
+    ) -> list[int | PublishError | None]:
+        if not any(carriers):
+            return await self._publish(messages)
+        faults = [
+            CLUSTERED if carrier == "stream" and self._cluster else KIND.carrier_fault(carrier, payload, meta)
+            for (_, payload), meta, carrier in zip(messages, how, carriers, strict=True)
+        ]
+        kept = [at for at, fault in enumerate(faults) if fault is None]
+        entries = [None if carriers[at] is None else fields_of(messages[at][1], how[at]) for at in kept]
+        return merged(faults, await self._publish([messages[at] for at in kept], entries))
+
+    def _publish(self, messages: Sequence[tuple[bytes, bytes]], entries: Entries = None) -> Published:
+        """Publish messages; those with fields in `entries` are added to the stream with the name of the channel."""
         wire = self._wire
         if (
             wire is None
@@ -151,36 +178,45 @@ class RedisBroker(Broker):
             or self._delayed
             or time.monotonic() - self._used > STALE_AFTER
         ):
-            task = asyncio.ensure_future(self._publish_delayed(messages))
+            task = asyncio.ensure_future(self._publish_delayed(messages, entries))
             self._delayed.add(task)
             task.add_done_callback(self._delayed.discard)
             return task
-        return self._published(wire, messages)
+        return self._published(wire, messages, entries)
 
-    def _published(
-        self, wire: Wire, messages: Sequence[tuple[bytes, bytes]]
-    ) -> asyncio.Future[list[int | PublishError | None]]:
-        request = PublishRequest(len(messages), self._counts)
+    def _published(self, wire: Wire, messages: Sequence[tuple[bytes, bytes]], entries: Entries) -> Published:
+        if entries is None:
+            request, commands = PublishRequest(len(messages), self._counts), publish_commands(messages)
+        else:
+            request, commands = CarriedRequest(entries, self._counts), carried_commands(messages, entries)
         if not request.done:
-            self._send(wire, publish_commands(messages), request)
+            self._send(wire, commands, request)
             if len(messages) == 1 and self._busy_poll.due(len(self._requests)):
                 wire.poll(BUSY_POLL_NS)
                 self._busy_poll.finished(request.done)
         return request.future
 
-    async def _publish_delayed(self, messages: Sequence[tuple[bytes, bytes]]) -> list[int | PublishError | None]:
+    async def _publish_delayed(
+        self, messages: Sequence[tuple[bytes, bytes]], entries: Entries
+    ) -> list[int | PublishError | None]:
         """Publish on a connection that must be made, or checked, first."""
         try:
             async with self._lock:
                 wire = await self._ready()
         except BrokerUnavailable as error:
             return [PublishError(str(error), "not_sent") for _ in messages]
-        answer = self._published(wire, messages)
+        answer = self._published(wire, messages, entries)
         self._delayed.discard(asyncio.current_task())
         return await answer
 
     def pubsub(self) -> RedisPubSub:
         return RedisPubSub(self._endpoint, ping_interval=self.ping_interval, ping_timeout=self.ping_timeout)
+
+    def stream_reader(self, patterns: Sequence[str], *, from_start: bool = False) -> RedisStreams:
+        if self._cluster is not None:
+            raise BrokerUnavailable(self.url, NO_CLUSTER)
+        reader = RedisBroker(self._endpoint, timeout=self.ping_interval + self.ping_timeout)
+        return RedisStreams(reader, self.pubsub(), patterns, from_start=from_start)
 
     async def unheard(self) -> dict[str, int] | None:
         answers = await self._ask_all(text_in, "INFO", "all")
@@ -291,6 +327,27 @@ class RedisBroker(Broker):
         except (TypeError, ValueError):
             self.refused = f"{' '.join(words)} was answered with {repr(answer)[:60]}, which is no answer of Redis"
             return None
+
+    async def ask_together(self, *commands: Sequence[str | bytes]) -> list[Any]:
+        """Send commands one after the other and return their replies; refusals are `ResponseError`s among them.
+
+        Raises `BrokerUnavailable` if one answer is lost.
+        """
+        async with self._lock:
+            wire = await self._ready()
+        requests = [CommandRequest() for _ in commands]
+        for command, request in zip(commands, requests, strict=True):
+            self._send(wire, wire.packed(*command), request)
+        answers = await asyncio.gather(*(request.future for request in requests), return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BrokerUnavailable):
+                raise answer
+        return answers
+
+    @property
+    def database(self) -> int:
+        """Number of the database that the connection has chosen; 0 without a connection."""
+        return 0 if self._wire is None else int(getattr(self._wire.connection, "db", 0) or 0)
 
     async def _ready(self) -> Wire:
         """Return the publishing connection. It is made if there is none, and if the server has closed or left it."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from ..kind import BrokerKind
+from .stream_entry import fields_of
 from .url import SCHEMES
 
 INTERNAL = re.compile(
@@ -32,6 +35,16 @@ class RedisKind(BrokerKind):
     name = "Redis"
     schemes: tuple[str, ...] = SCHEMES
     broker: str | None = ".redis.broker:RedisBroker"
+    carriers = frozenset(("stream",))
+
+    def carrier_fault(self, carrier: str | None, payload: bytes, meta: Mapping[str, Any] | None) -> str | None:
+        if carrier != "stream":
+            return super().carrier_fault(carrier, payload, meta)
+        try:
+            fields_of(payload, meta)
+        except ValueError as error:
+            return str(error)
+        return None
 
     def is_internal(self, channel: bytes) -> bool:
         return INTERNAL.fullmatch(channel) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -48,6 +49,25 @@ class PublishRequest:
             self.future.set_result(self._results)
 
 
+class CarriedRequest(PublishRequest):
+    """Messages of which some are entries of streams; `entries` has a value for these and None for the others."""
+
+    def __init__(self, entries: Sequence[object], counts: bool) -> None:
+        self._entries = entries
+        super().__init__(len(entries), counts)
+
+    def take(self, replies: list[Any], at: int) -> int:
+        mine = replies[at : at + self._count - len(self._results)]
+        for reply in mine:
+            if self._entries[len(self._results)] is None:
+                self._results.append(reply if reply.__class__ is int else _fault_in(reply))
+            else:
+                self._results.append(None if reply.__class__ is bytes else _fault_in(reply, "XADD"))
+        if len(self._results) == self._count:
+            self._finish()
+        return len(mine)
+
+
 class CommandRequest:
     """A command other than PUBLISH, with one reply: a `ResponseError` if the server refuses it."""
 
@@ -70,9 +90,9 @@ class CommandRequest:
             self.future.set_exception(BrokerUnavailable(url, reason))
 
 
-def _fault_in(reply: Any) -> PublishError:
-    """Return the error for a reply to one PUBLISH that is no count. After an error reply, nothing was delivered."""
+def _fault_in(reply: Any, command: str = "PUBLISH") -> PublishError:
+    """Return the error for a reply to one message that is no success. After an error reply, nothing was delivered."""
     if not isinstance(reply, ResponseError):
-        return PublishError(f"PUBLISH was answered with {repr(reply)[:60]}, which is no answer of Redis", "unknown")
-    reason = error_text(reply) + acl_remedy(reply, "publish")
+        return PublishError(f"{command} was answered with {repr(reply)[:60]}, which is no answer of Redis", "unknown")
+    reason = error_text(reply) + acl_remedy(reply, command)
     return PublishError(f"Redis refused the message: {reason}", "not_sent", refused=True)

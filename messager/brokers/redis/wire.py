@@ -41,6 +41,19 @@ def publish_commands(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
     )
 
 
+def carried_commands(messages: Sequence[tuple[bytes, bytes]], entries: Sequence[list[bytes] | None]) -> bytes:
+    """Return the bytes of a PUBLISH for each (channel, payload), of an XADD where there are fields of an entry."""
+    commands = []
+    for message, fields in zip(messages, entries, strict=True):
+        if fields is None:
+            commands.append(publish_commands([message]))
+        else:
+            words = [b"XADD", message[0], b"*", *fields]
+            commands.append(b"*%d\r\n" % len(words))
+            commands += [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+    return b"".join(commands)
+
+
 class Wire(asyncio.Protocol):
     """Open connection.
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("patterns", nargs=-1, metavar="[PATTERN]...")
+@click.option("--streams", multiple=True, metavar="PATTERN", help="Record the Redis streams that match. Repeatable.")
+@click.option("--from-start", is_flag=True, help="With --streams: record also what is in the streams already.")
 @click.option("--exp", required=True, metavar="ID", help="The exp_id of the experiment.")
 @click.option("--name", metavar="TEXT", help="A name for the experiment.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag for the experiment. Repeatable.")
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 @asynchronous
 async def command(
     patterns: tuple[str, ...],
+    streams: tuple[str, ...],
+    from_start: bool,
     exp: str,
     name: str | None,
     tags: tuple[str, ...],
@@ -67,11 +71,16 @@ async def command(
 
     On MQTT, a retained message, and a quality of service other than 1, are recorded as such. MQTT 3.1.1 does not mark
     a message as retained that is published during the recording, so a replay does not retain it.
+
+    With --streams, entries of streams whose keys match are recorded too, and without PATTERN nothing else. They are
+    read without a consumer group, so nobody is disturbed; entries that were removed before they were read are counted
+    in a gap. A queue that its reader deletes from is a race: record it in its program, with an adapter.
     """
     from ...recording.recorder import Recorder
     from ...recording.tap import Tap
 
-    wanted = _fitting(patterns, broker, keep_names) or ["*"]
+    _check_streams(streams, from_start, broker)
+    wanted = _fitting(patterns, broker, keep_names) or ([] if streams else ["*"])
     if durability == "strict":
         note("`record` only receives messages, and received messages are buffered in strict mode too")
     described = meta_values(meta)
@@ -87,7 +96,7 @@ async def command(
                 if_exists=if_exists,
                 durability=durability,
                 role="tap",
-                patterns=wanted,
+                patterns=[*wanted, *streams],
                 close_experiment=close_it,
             )
             async with recorder:
@@ -104,7 +113,14 @@ async def command(
                     def count(tap: Tap) -> None:
                         progress(tap.messages)
 
-                    tap = Tap(carrier, recorder, wanted, active=active, progress=count, notice=notice)
+                    tap = Tap(
+                        *(carrier, recorder, wanted),
+                        streams=streams,
+                        from_start=from_start,
+                        active=active,
+                        progress=count,
+                        notice=notice,
+                    )
                     await _until_interrupted(tap.run(duration=duration, max_events=max_events))
     gaps = f", with {plural(tap.gaps, 'gap')}: messages may be missing" if tap.gaps else ""
     lost = f", {recorder.dropped} not stored" if recorder.dropped else ""
@@ -115,6 +131,17 @@ async def command(
         raise click.exceptions.Exit(3)
     if recorder.dropped:
         raise click.exceptions.Exit(1)
+
+
+def _check_streams(streams: tuple[str, ...], from_start: bool, broker: str) -> None:
+    """Raise `UsageError` for streams of a broker that has none, and for an option without them."""
+    from messager.brokers import kind_of
+
+    kind = kind_of(broker)
+    if streams and "stream" not in kind.carriers:
+        raise click.UsageError(f"{kind.name} has no streams: leave out --streams, or give a Redis server with --broker")
+    if from_start and not streams:
+        raise click.UsageError("--from-start is about streams: add --streams PATTERN")
 
 
 def _fitting(patterns: tuple[str, ...], broker: str, keep_names: bool) -> list[str]:
