@@ -61,7 +61,7 @@ class ArrivalAudit:
         if not subscribed:
             if entry.receivers:
                 self.elsewhere += 1
-            else:
+            elif entry.carrier != "stream" and not (entry.meta or {}).get("signal"):  # these wait for nobody
                 yield self._problem(Kind.NEVER, Reason.NOBODY, entry, [])
             return
         reasons: dict[Reason, list[Listener]] = {}
