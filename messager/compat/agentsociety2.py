@@ -19,7 +19,8 @@ from importlib import import_module
 from typing import Any
 
 from ..record import Outcome
-from ..transport import EXP, RUN, Transport, of_process
+from ..transport import Transport, of_process
+from ..variables import EXP, RUN
 from .patching import Patches
 from .quietly import Quietly
 
