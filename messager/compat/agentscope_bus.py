@@ -32,7 +32,7 @@ from ..transport import Transport, of_process
 from .agentscope_messages import BusLog, inbox_owner
 from .patching import Patches
 
-__getattr__, _, _ = lazy_exports("messager.compat", globals(), {"agentscope_inboxes": "MessagerBus"})
+__getattr__ = lazy_exports("messager.compat", globals(), {"agentscope_inboxes": "MessagerBus"})[0]
 
 log = logging.getLogger("messager")
 
