@@ -4,22 +4,24 @@
                                               └─────> asked, the real call, answered
 
 A hook calls `begin` once for each request of a program, before it is sent, whatever the client does below it: `inside`
-is set meanwhile, so that a client that another one uses reports nothing.
+is set meanwhile, so that a client that another one uses reports nothing. It asks `selects` first, so that the body of
+another request, such as an upload, is not read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+log = logging.getLogger("messager")
+
 TRANSFER_HEADERS = frozenset({"content-encoding", "transfer-encoding", "content-length", "connection", "keep-alive"})
 """Headers that describe the transfer of an answer, whose body is kept decoded."""
-
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("messager_inside_call", default=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +46,7 @@ class Answer:
     status: int
     """0 if there was no response."""
     headers: list[tuple[str, str]]
-    """Without `TRANSFER_HEADERS`."""
+    """Without `TRANSFER_HEADERS`. An encoding that is not known, or broken, keeps its `content-encoding`."""
     chunks: list[bytes] = field(default_factory=list)
     """The body, divided as it arrived."""
     times: list[int] = field(default_factory=list)
@@ -76,30 +78,78 @@ class Exchange(Protocol):
         """Note the complete answer, or the error. Called once."""
 
 
+class CallRefused(ConnectionError):
+    """A call is not served. The text says what would make it possible."""
+
+
 Begin = Callable[[Call], Exchange | None]
+Selects = Callable[[str, str], bool]
 
 begin: Begin = lambda call: None  # noqa: E731
 """Return the exchange of a call; None to let it pass unseen. Replaced by `messager.calls.install`."""
+selects: Selects = lambda method, url: False  # noqa: E731
+"""Return whether a request is a call to a model. Replaced by `messager.calls.install`."""
 
 
-def exchange_of(call: Call) -> Exchange | None:
-    """Return the exchange of a call; None if it belongs to another call, or is to pass unseen."""
-    return None if _inside.get() else begin(call)
+def is_call(method: str, url: str) -> bool:
+    """Return whether a request is to be seen: it is a call to a model, and not part of another call."""
+    try:
+        return not is_inside() and selects(method, url)
+    except Exception:
+        log_failure()
+        return False
+
+
+def exchange_of(make: Callable[[], Call]) -> tuple[Call, Exchange] | None:
+    """Return a call and its exchange; None if it is to pass unseen, also if `make` or `begin` fails."""
+    try:
+        call = make()
+        exchange = begin(call)
+    except Exception:
+        log_failure()
+        return None
+    return None if exchange is None else (call, exchange)
+
+
+_failed = False
+
+
+def log_failure() -> None:
+    """Log the exception under way, which is one of messager and not of the program: only the first one."""
+    global _failed
+    if not _failed:
+        _failed = True
+        log.exception("a call to a model is not recorded, because of an error in messager")
+
+
+class _Scope:
+    """A call under way. Tasks that were started in it outlive it, and are inside no more then."""
+
+    __slots__ = ("active",)
+
+    def __init__(self) -> None:
+        self.active = True
+
+
+_scope: contextvars.ContextVar[_Scope | None] = contextvars.ContextVar("messager_call", default=None)
 
 
 def is_inside() -> bool:
     """Return whether a call is under way in this context, so that sockets may connect."""
-    return _inside.get()
+    scope = _scope.get()
+    return scope is not None and scope.active
 
 
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
     """Context in which a client makes the real request of an exchange."""
-    token = _inside.set(True)
+    scope = _Scope()
+    token = _scope.set(scope)
     try:
         yield
     finally:
-        _inside.reset(token)
+        scope.active = False
+        _scope.reset(token)
 
 
 def header_pairs(headers: Iterable[tuple[str | bytes, str | bytes]]) -> list[tuple[str, str]]:
@@ -109,7 +159,3 @@ def header_pairs(headers: Iterable[tuple[str | bytes, str | bytes]]) -> list[tup
 
 def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
-
-
-class CallRefused(ConnectionError):
-    """A call is not served. The text says what would make it possible."""
