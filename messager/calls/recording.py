@@ -15,12 +15,11 @@ from ..acting import current
 from ..endpoint import Endpoint
 from ..record import MessageRecord
 from ..transport import of_process
+from ..variables import BODIES
 from .exchange import Answer, Call
 
 MOST_BODY = 32 << 20
 """Largest body (bytes) that is kept; of a larger one, its size and SHA-256 are."""
-BODIES = "MESSAGER_CALL_BODIES"
-"""Variable that is `none` if no bodies may be kept."""
 
 
 @dataclass(slots=True, eq=False)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 import sys
 
-from ..variables import COMPAT, RUN
+from ..variables import CALLS, COMPAT, RUN, SEED
 
 _begun = False
+seed_of_run: str | None = None
+"""Number with which the random generators of this process were seeded; None if they were not."""
 
 
 def begin() -> None:
-    """Install the adapters of a process that belongs to a run. Never raises."""
+    """Install the adapters, and the hooks of calls, of a process that belongs to a run. Never raises."""
     global _begun
     if _begun or not os.environ.get(RUN):
         return
@@ -23,7 +25,27 @@ def begin() -> None:
     try:
         from ..compat.loading import ADAPTERS, watch
 
+        if os.environ.get(CALLS):
+            from ..calls.starting import start
+
+            start()
+        _seed()
         named = os.environ.get(COMPAT)
         watch(ADAPTERS if named is None else [name for name in named.split(",") if name in ADAPTERS])
     except Exception as error:
-        print(f"messager: the adapters cannot be installed: {error!r}", file=sys.stderr)
+        print(f"messager: this process is not recorded completely: {error!r}", file=sys.stderr)
+
+
+def _seed() -> None:
+    """Seed the random generators of a program as the run says; processes that it starts seed themselves."""
+    seed = os.environ.pop(SEED, None)
+    if seed is None:
+        return
+    global seed_of_run
+    seed_of_run = seed
+    import random
+
+    from ..on_import import on_import
+
+    random.seed(int(seed))
+    on_import(["numpy.random"], lambda: sys.modules["numpy.random"].seed(int(seed) % 2**32))

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import messager.start
 from messager.credentials import command_line
 from messager.variables import RUN
 
@@ -79,6 +80,8 @@ def circumstances() -> dict[str, Any]:
     }
     if run := os.environ.get(RUN):
         facts["run"] = run
+    if messager.start.seed_of_run is not None:
+        facts["seed"] = messager.start.seed_of_run
     commit = _git("rev-parse", "HEAD")
     if commit is not None:
         facts["git"] = {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}

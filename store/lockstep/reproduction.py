@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from messager.variables import SEED
+
 from ..errors import StoreError
-from ..experiments.records import Experiment
+from ..experiments.records import Experiment, RecorderRow
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..queries.comparison.text_diff import LEAD, common_prefix, shortened
@@ -128,6 +131,12 @@ def settings_file(folder: Path, of: Experiment, store: str, patience: float) -> 
     path = folder / "reproduce.json"
     path.write_text(json.dumps({"experiment": of.exp_id, "store": store, "patience": patience}))
     return path
+
+
+def seeds_of(rows: Iterable[RecorderRow]) -> dict[str, str]:
+    """Return the variables that seed the random generators of a program as those of the recording were."""
+    seed = next((row.meta["seed"] for row in rows if "seed" in row.meta), None)
+    return {} if seed is None else {SEED: str(seed), "PYTHONHASHSEED": str(seed)}
 
 
 async def verdict(log: EventLog, of: Experiment, into: str) -> Verdict:

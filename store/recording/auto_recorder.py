@@ -16,11 +16,12 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
+from messager.calls import starting
 from messager.clock import Clock
 from messager.hooks import LogHook, say
 from messager.record import CLOSED, MessageRecord
 from messager.time_limit import time_limit
-from messager.variables import INTO
+from messager.variables import CALLS, INTO
 
 from ..db.database import Database
 from ..db.databases import in_memory
@@ -94,6 +95,8 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     except StoreError as error:
         say(f"{exp_id} is not recorded: {error}")
         return None
+    if os.environ.get(CALLS):
+        starting.start()
     log.addHandler(_to_standard_error)
     made = AutoRecorder(recorder)
     await made.ready()

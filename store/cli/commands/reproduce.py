@@ -65,10 +65,10 @@ def command(
     from ...lockstep.reproduction import settings_file
 
     command = checked(command)
-    of, name, location, brokers = run(_prepared(store, exp, into))
+    of, name, location, brokers, seeds = run(_prepared(store, exp, into))
     place = store if "://" in store else location
     with tempfile.TemporaryDirectory(prefix="messager-") as folder, _brokers(brokers):
-        given = _environment(place, name, settings_file(Path(folder), of, place, patience), brokers, allow)
+        given = _environment(place, name, settings_file(Path(folder), of, place, patience), brokers, allow, seeds)
         if command:
             given["MESSAGER_RUN"] = run_name(program_of(command))
             code = launch(command, {**os.environ, **given})
@@ -85,15 +85,15 @@ def command(
     raise click.exceptions.Exit(0 if found.reproduced else 1)
 
 
-async def _prepared(store: str, exp: str, into: str | None) -> tuple[Experiment, str, str, list[str]]:
-    """Return the recording, the exp_id of the new experiment, the place of the store, and the brokers."""
-    from ...lockstep.reproduction import prepared
+async def _prepared(store: str, exp: str, into: str | None) -> tuple[Experiment, str, str, list[str], dict[str, str]]:
+    """Return the recording, the exp_id of the new experiment, the place of the store, the brokers, and the seeds."""
+    from ...lockstep.reproduction import prepared, seeds_of
 
     async with open_log(store) as log:
         of = await log.experiment(exp)
         rows = await log.recorders(of)
         brokers = sorted({row.broker for row in rows if row.broker and not row.broker.startswith("memory:")})
-        return of, await prepared(log, of, into), log.location, brokers
+        return of, await prepared(log, of, into), log.location, brokers, seeds_of(rows)
 
 
 async def _verdict(store: str, of: Experiment, into: str) -> Verdict:
@@ -105,7 +105,9 @@ async def _verdict(store: str, of: Experiment, into: str) -> Verdict:
         return await verdict(log, of, into)
 
 
-def _environment(store: str, into: str, settings: Path, brokers: list[str], allow: tuple[str, ...]) -> dict[str, str]:
+def _environment(
+    store: str, into: str, settings: Path, brokers: list[str], allow: tuple[str, ...], seeds: dict[str, str]
+) -> dict[str, str]:
     from ...recording.run import start_path
 
     allowed = [*brokers, store] if "://" in store else brokers
@@ -114,6 +116,7 @@ def _environment(store: str, into: str, settings: Path, brokers: list[str], allo
         "MESSAGER_INTO": into,
         "MESSAGER_REPLAY": str(settings),
         "MESSAGER_CALLS": "serve",
+        **{name: os.environ.get(name, value) for name, value in seeds.items()},
         "MESSAGER_ALLOW": ",".join([*allowed, *allow]),
         "PYTHONPATH": start_path(os.environ),
     }

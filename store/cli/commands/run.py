@@ -35,9 +35,30 @@ if TYPE_CHECKING:
     help="Install the adapter of this framework only. Repeatable. [default: that of each framework that the program "
     "imports]",
 )
+@click.option("--calls", is_flag=True, help="Record calls to models as well, so that the run can be reproduced.")
+@click.option(
+    "--also", multiple=True, metavar="HOST", help="With --calls, record the requests to this host, too. Repeatable."
+)
+@click.option("--all-http", is_flag=True, help="With --calls, record all HTTP requests.")
+@click.option(
+    "--bodies",
+    type=click.Choice(["all", "none"]),
+    default="all",
+    help="With --calls, none keeps no prompts and no answers: such calls cannot be reproduced. [default: all]",
+)
 @durability_option
 @store_option
-def command(command: tuple[str, ...], exp: str | None, adapters: tuple[str, ...], durability: str, store: str) -> None:
+def command(
+    command: tuple[str, ...],
+    exp: str | None,
+    adapters: tuple[str, ...],
+    calls: bool,
+    also: tuple[str, ...],
+    all_http: bool,
+    bodies: str,
+    durability: str,
+    store: str,
+) -> None:
     """Run a program, and record what its agents say: `messager run -- python my_society.py`.
 
     The program is not changed. Its Messagers and transports are recorded, and the messages of the frameworks that it
@@ -45,14 +66,15 @@ def command(command: tuple[str, ...], exp: str | None, adapters: tuple[str, ...]
     """
     from messager.transport import run_name
 
-    from ...recording.run import environment_of
+    from ...recording.run import Calls, environment_of
 
     command = checked(command)
     name, since = run_name(program_of(command)), time.time_ns()
     location = run(_location(store))  # before the program runs, as it may be refused
     place = store if "://" in store else location
+    wanted = Calls(also, all_http, bodies) if calls or also or all_http else None
     given = None if durability == "buffered" else durability  # or what MESSAGER_DURABILITY says
-    code = launch(command, environment_of(name, place, exp, adapters or None, given, os.environ))
+    code = launch(command, environment_of(name, place, exp, adapters or None, given, wanted, os.environ))
     _show(run(_recorded(store, name, since)), location)
     raise click.exceptions.Exit(code)
 
@@ -78,4 +100,5 @@ def _show(found: Recorded, location: str) -> None:
         )
         return
     named = ", ".join(f"{plural(number, 'message')} of {safe(exp_id)}" for exp_id, number in found.messages.items())
+    named += f" and {plural(found.calls, 'call')}" if found.calls else ""
     note(f"recorded {named} in {plural(found.processes, 'process')} into {safe(location)}")
