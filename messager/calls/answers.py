@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import time
+from collections.abc import Iterator
 
 from .decoding import Decode, decoder
 from .exchange import TRANSFER_HEADERS, Answer, Call, CallRefused, Exchange, log_failure
@@ -127,3 +129,22 @@ def refusal(error: CallRefused) -> Answer:
     text = {"error": {"message": str(error), "type": "messager_call_refused", "code": "call_refused"}}
     headers = [("content-type", "application/json"), ("x-should-retry", "false")]
     return Answer(400, headers, [json.dumps(text).encode()], [0])
+
+
+def wire(answer: Answer) -> Iterator[bytes]:
+    """Yield a recorded answer as an HTTP/1.1 response: its head, and each of its chunks. It is cut off at its error."""
+    yield head(answer)
+    for chunk in answer.chunks:
+        if chunk:
+            yield b"%x\r\n%s\r\n" % (len(chunk), chunk)
+    if answer.error is None:
+        yield b"0\r\n\r\n"
+
+
+def head(answer: Answer) -> bytes:
+    """Return the first lines of a recorded answer, as an HTTP/1.1 response in chunks."""
+    phrase = http.client.responses.get(answer.status, "Recorded")
+    lines = [f"HTTP/1.1 {answer.status} {phrase}", *(f"{name}: {value}" for name, value in answer.headers)]
+    if answer.status not in (204, 304):
+        lines.append("transfer-encoding: chunked")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")

@@ -16,6 +16,8 @@ log = logging.getLogger("messager")
 HOOKS = {
     "httpx": "httpx_hook",
     "httpx2": "httpx_hook",
+    "urllib3": "urllib3_hook",
+    "aiohttp": "aiohttp_hook",
 }
 """Modules of the hooks, which have an `install(library)`, by the module of the library."""
 

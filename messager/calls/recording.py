@@ -17,6 +17,7 @@ from ..record import MessageRecord
 from ..transport import of_process
 from ..variables import BODIES
 from .exchange import Answer, Call
+from .public import PublicCall, public_answer
 
 MOST_BODY = 32 << 20
 """Largest body (bytes) that is kept; of a larger one, its size and SHA-256 are."""
@@ -32,11 +33,12 @@ class Recording:
     question: MessageRecord
 
     @classmethod
-    def of(cls, call: Call, public: dict[str, Any]) -> Recording:
+    def of(cls, call: Call, public: PublicCall) -> Recording:
         """Return the exchange of a call of the current task. `public` is what may be kept of it beside its body."""
         found, agent = current()
         endpoint = found if isinstance(found, Endpoint) else of_process().endpoint(agent)
-        body, meta = _kept(call.body, public)
+        known = {"method": public.method, "url": public.url, "client": call.client, "headers": dict(public.headers)}
+        body, meta = _kept(call.body, known)
         question = MessageRecord("asked", endpoint.clock.now(), None, body, agent, meta=meta, places={})
         return cls(call, endpoint, agent, question)
 
@@ -54,7 +56,8 @@ class Recording:
         self.endpoint.tell(self.endpoint.stamp(self.question))
 
     def answered(self, answer: Answer) -> None:
-        """Log the answer."""
+        """Log the answer, as far as it may be kept."""
+        answer = public_answer(answer)
         meta: dict[str, Any] = {"status": answer.status, "headers": dict(answer.headers)}
         if len(answer.chunks) > 1:
             meta["chunks"] = [[ns // 1000, len(chunk)] for ns, chunk in zip(answer.times, answer.chunks, strict=True)]

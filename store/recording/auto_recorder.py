@@ -176,6 +176,8 @@ class AutoRecorder:
 
     def connected(self, url: str | None, clock: Clock, clock_offset_ns: int | None) -> None:
         self._recorder.connected(url, clock, clock_offset_ns)
+        if url is not None:
+            starting.allow(url)
 
     def described(self, name: str | None, meta: Mapping[str, Any]) -> None:
         self._recorder.described(name, meta)

@@ -171,6 +171,7 @@ def _br(data: bytes) -> bytes:
 
 
 ENCODERS: dict[str, Callable[[bytes], bytes]] = {
+    "identity": bytes,
     "gzip": gzip.compress,
     "deflate": zlib.compress,
     "br": _br,

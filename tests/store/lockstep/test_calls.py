@@ -12,6 +12,7 @@ import pytest
 from messager import MemoryBroker, Messager
 from messager.acting import acting
 from messager.calls.exchange import Answer, Call, CallRefused
+from messager.calls.public import public_call
 from messager.calls.recording import Recording
 from messager.calls.serving import Serving
 from messager_store import EventLog
@@ -37,7 +38,7 @@ class Model:
     async def ask(self, *prompt: str) -> str:
         body = json.dumps([*prompt, self._changed] if self._changed else prompt).encode()
         call = Call("POST", URL, [], body, "test")
-        exchange = self._exchange.of(call, {"method": "POST", "url": URL})
+        exchange = self._exchange.of(call, public_call(call))
         answer = await exchange.serve()
         if answer is None:
             exchange.asked()
