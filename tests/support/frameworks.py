@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
 import venv
@@ -36,3 +37,12 @@ def python_with(*requirements: str) -> Path:
                     pytest.skip(f"{' '.join(requirements)} cannot be installed: {done.stderr.strip()[-300:]}")
             ready.touch()
     return python
+
+
+def run_example(name: str, store: Path, *requirements: str) -> list[str]:
+    """Run a program of `examples/` with these packages as the experiment `e1`, and return the lines that it prints."""
+    environment = {**os.environ, "MESSAGER_STORE": str(store)}
+    command = [python_with(*requirements), ROOT / "examples" / f"{name}.py", "e1"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -53,7 +53,7 @@ class ArrivalAudit:
             text = f"it reached recorder {ordinal} after {delay / 1e9:.3f} s"
             yield Problem(Kind.LATE, f"recorder {ordinal}", entry.cursor, ordinal, text, entry, delay)
         keys = {one.listener for one in deliveries}
-        for one in subscribed:
+        for one in () if entry.carrier is not None else subscribed:  # it went to one, or to some, not to all who listen
             if not one.got(keys) and (reason := self._reason(one, entry)) not in (None, Reason.STOPPED):
                 yield self._problem(Kind.MISSED, reason, entry, [one])
 

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from messager_store.log.event import Event
 from messager_store.queries.problems import problems
 from tests.support import ag2_1_2
 from tests.support.ag2_1_2 import TEXT, AgentClient, Envelope, Hub, HumanClient, NetworkError
+from tests.support.frameworks import run_example
 
 
 @pytest.fixture(autouse=True)
@@ -151,3 +153,24 @@ def test_it_is_installed_once_and_restores_ag2(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(MessagerError, match="its Hub has no _wal_append"):
         ag2.install()
     assert (Hub.post_envelope, AgentClient.receive, HumanClient.receive) == (before[0], *before[2:])
+
+
+@pytest.mark.nightly
+async def test_a_panel_of_the_real_ag2_is_recorded(tmp_path: Path) -> None:
+    assert run_example("ag2_panel", tmp_path / "s.db", "ag2==1.2.1") == [
+        "alice -> bob: What should the town do?",
+        "alice -> carol: What should the town do?",
+        "bob -> alice: The bridge needs repair.",
+        "bob -> carol: The bridge needs repair.",
+        "carol -> alice: We have no money.",
+        "carol -> bob: We have no money.",
+        "alice -> bob: I agree.",
+        "alice -> carol: I agree.",
+    ]
+    async with EventLog.open(str(tmp_path / "s.db"), create=False) as log:
+        kinds = [str(one.channel).rpartition(":")[2] async for one in log.read("e1") if one.kind == "sent"]
+        assert sorted(set(kinds)) == [f"ag2.channel.{one}" for one in ("closed", "invite", "invite.ack", "opened")] + [
+            TEXT
+        ]
+        report = await problems(log, await log.experiment("e1"))
+    assert not report.counts and not report.notes

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tests.support.autogen_0_7 import (
     SingleThreadedAgentRuntime,
     WorkerRuntime,
 )
+from tests.support.frameworks import run_example
 
 CRITIC = AgentId("critic")
 Row = tuple[str, str | None, str | None, str, str, int | None]
@@ -233,3 +235,26 @@ def test_it_is_installed_once_and_restores_autogen() -> None:
     assert not {*before} & {*installed} and autogen.install() is first and list(methods()) == installed
     first.uninstall()
     assert list(methods()) == before
+
+
+@pytest.mark.nightly
+async def test_a_newsroom_of_the_real_autogen_is_recorded(tmp_path: Path) -> None:
+    lines = run_example("autogen_newsroom", tmp_path / "s.db", "autogen-core==0.7.5")
+    assert sorted(lines) == [
+        "editor/default -> reporter/default: 16 characters",
+        "reporter/default -> editor/default: Fire at the mill",
+        "reporter/default -> editor/default: Fire at the mill! (16 characters)",
+        "reporter/default -> intern/default: Fire at the mill! (16 characters)",
+        "the program -> editor/default: Fire at the mill",
+        "the program -> intern/default: Fire at the mill",
+        "the program -> reporter/default: Fire at the mill",
+    ]
+    async with EventLog.open(str(tmp_path / "s.db"), create=False) as log:
+        carriers = {str(one.channel): one.carrier async for one in log.read("e1") if one.kind == "sent"}
+        report = await problems(log, await log.experiment("e1"))
+    assert carriers == {
+        "autogen:topic:default/default:News": None,
+        "autogen:agent:editor/default:News": "call",
+        "autogen:reply:editor/default:News": "call",
+    }
+    assert not report.counts and not report.notes

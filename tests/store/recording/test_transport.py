@@ -103,6 +103,20 @@ async def test_receptions_that_a_transport_does_not_observe_are_not_said_to_be_m
     assert "receptions of 1 message were not observed by their transport" in found.notes
 
 
+async def test_a_message_that_was_not_published_is_not_missed_by_those_who_hear_others_of_its_channel(
+    log: EventLog,
+) -> None:
+    async with Recorder(log, "e1") as one, Recorder(log, "e1") as other:
+        async with Transport("e1", one) as here, Transport("e1", other) as there:
+            alice, bob = here.endpoint("alice"), there.endpoint("bob")
+            for number in range(3):
+                alice.sent("c", {"alice": number}, "alice", "bob", carrier="stream")
+                bob.received("c", {"alice": number}, "alice", "bob", carrier="stream")
+                bob.sent("c", {"bob": number}, "bob", "alice", carrier="stream")
+                alice.received("c", {"bob": number}, "bob", "alice", carrier="stream")
+    assert not (await problems(log, await log.experiment("e1"))).counts
+
+
 @pytest.mark.parametrize("durability", ["buffered", "strict"])
 def test_programs_without_an_event_loop_send_from_any_thread(
     recording: None, store: str, durability: str, monkeypatch: pytest.MonkeyPatch
