@@ -7,12 +7,12 @@ MESSAGER_STORE=a2a.db python examples/a2a_agents.py
 import asyncio
 import os
 from contextlib import suppress
-from typing import Any
 
 import uvicorn
 from a2a.client import create_client
 from a2a.helpers import new_text_message
-from a2a.server.agent_execution import AgentExecutor
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes import create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore
@@ -26,29 +26,28 @@ from messager_store import EventLog
 
 
 class Bob(AgentExecutor):  # type: ignore[misc]
-    async def execute(self, context: Any, queue: Any) -> None:
-        if context.get_user_input() == "fail":
+    async def execute(self, context: RequestContext, queue: EventQueue) -> None:
+        if (text := context.get_user_input()) == "fail":
             raise ValueError("I cannot")
-        await queue.enqueue_event(new_text_message(f"you said {context.get_user_input()}"))
+        await queue.enqueue_event(new_text_message(f"you said {text}"))
 
     cancel = execute
 
 
 async def main() -> None:
     a2a.install()
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/"
-    card = AgentCard(name="bob", supported_interfaces=[AgentInterface(protocol_binding="JSONRPC", url=url)])
-    app = Starlette(routes=create_jsonrpc_routes(DefaultRequestHandler(Bob(), InMemoryTaskStore(), card), "/"))
-    server = uvicorn.Server(uvicorn.Config(app, port=port))
+    http = AgentInterface(protocol_binding="JSONRPC", url=f"http://127.0.0.1:{(port := free_port())}/")
+    card = AgentCard(name="bob", supported_interfaces=[http])
+    handler = DefaultRequestHandler(Bob(), InMemoryTaskStore(), card)
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=create_jsonrpc_routes(handler, "/")), port=port))
     serving = asyncio.create_task(server.serve())
+    client = await create_client(card)
     while not server.started:
         await asyncio.sleep(0.01)
-    client = await create_client(card)
     for text in ("hello", "fail"):
         with suppress(Exception), a2a.agent("alice"):
-            request = SendMessageRequest(message=new_text_message(text, role=Role.ROLE_USER))
-            _ = [event async for event in client.send_message(request)]
+            message = new_text_message(text, role=Role.ROLE_USER)
+            _ = [event async for event in client.send_message(SendMessageRequest(message=message))]
     server.should_exit = True
     await serving
     of_process().stop()

@@ -115,9 +115,8 @@ class Client:
         response = await self._transport.send_message(SimpleNamespace(message=Message(text=text)))
         return str(response.message.text)
 
-    async def stream(self, text: str) -> AsyncIterator[Any]:
-        async for event in self._transport.send_message_streaming(SimpleNamespace(message=Message(text=text))):
-            yield event
+    def stream(self, text: str) -> AsyncIterator[Any]:
+        return self._transport.send_message_streaming(SimpleNamespace(message=Message(text=text)))
 
 
 @contextmanager
