@@ -25,10 +25,8 @@ class Model(BaseHTTPRequestHandler):
         message = {"role": "assistant", "content": f"```python\n{code}results['status'] = 'success'\n```"}
         choices = [{"index": 0, "finish_reason": "stop", "message": message}]
         answer = {"id": "1", "object": "chat.completion", "created": 1, "model": "stub", "choices": choices}
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
+        head = b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n"
+        self.wfile.write(head + json.dumps(answer).encode())
 
 
 async def main() -> None:

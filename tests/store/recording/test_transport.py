@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -189,3 +190,14 @@ async def test_the_transport_of_a_process_is_made_when_needed_and_ends_with_the_
     async with EventLog.open(store, create=False) as log:
         rows = await log.recorders(await log.experiment(exp_id))
     assert [row.state for row in rows] == ["ended", "ended"]
+
+
+NAMED = "from messager.transport import of_process; print(of_process('mine').exp_id, of_process('another').exp_id)"
+
+
+@pytest.mark.parametrize(("given", "exp_id"), [({"MESSAGER_EXP": "e1"}, "e1"), ({"MESSAGER_RUN": "run-1"}, "mine")])
+def test_an_adapter_may_name_the_experiment_of_the_process_unless_its_user_has(
+    given: dict[str, str], exp_id: str
+) -> None:
+    done = subprocess.run([sys.executable, "-c", NAMED], env={**os.environ, **given}, capture_output=True, text=True)
+    assert done.stdout.split() == [exp_id, exp_id], done.stderr
