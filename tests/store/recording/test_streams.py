@@ -18,7 +18,6 @@ from messager.testing import RedisServer, redis_server
 from messager_store import EventLog, Recorder, Replay
 from messager_store.log.event import Event
 from messager_store.recording.tap import Tap
-from tests.support import until
 
 WRITER = """
 import sys, redis
