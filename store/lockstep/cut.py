@@ -125,8 +125,8 @@ async def load_prefix(
     """Read the part of an experiment before the point `at` (None: all of it).
 
     All events are read: what was caused from behind the point is known only then. Raises `ExperimentNotFound`,
-    `BadCursor`, `ReplayRefused` if the fork would be recorded into its parent, and `StoreError` if there is nothing to
-    repeat, if a point is behind the end, or if events of the prefix are redacted.
+    `BadCursor`, `ReplayRefused` if the fork would be recorded into its parent or has streams from outside, and
+    `StoreError` if there is nothing to repeat, if a point is behind the end, or if events of the prefix are redacted.
     """
     of = await log.experiment(parent)
     end = await _bound(log, of, at)
@@ -145,6 +145,7 @@ async def load_prefix(
     messages = await plan.messages_among([entry for entry in events if entry.cursor < end])
     uuids = {row.ordinal: row.uuid for row in plan.recorders}
     recording = Recording(of.exp_id, events, messages, uuids, sender_rules=sender_rules(plan.recorders))
+    _refuse_streams(recording)
     cut = closed_cut(recording, end)
     redacted = [entry for entry in events if entry.flags & REDACTED and entry in cut]
     if redacted:
@@ -178,7 +179,8 @@ async def _bound(log: EventLog, of: Experiment, point: Point) -> Cursor | None:
 async def load_recording(log: EventLog, plan: Plan) -> Recording:
     """Return the experiment of a plan in memory, reduced to the channels and to the part that the plan selects.
 
-    The part is closed under what was heard (see `cut`), at its start and at its end.
+    The part is closed under what was heard (see `cut`), at its start and at its end. Raises `ReplayRefused` if it has
+    streams that were recorded from outside.
     """
     of, span = plan.of, plan.span
     chosen = await log.as_recorded(of, plan.selection)
@@ -190,6 +192,7 @@ async def load_recording(log: EventLog, plan: Plan) -> Recording:
     messages = await plan.messages_among(events)
     uuids = {row.ordinal: row.uuid for row in plan.recorders}
     recording = Recording(of.exp_id, events, messages, uuids, log.location, sender_rules(plan.recorders))
+    _refuse_streams(recording)
     if span.end is not None:
         inside = closed_cut(recording, span.end).keys
         recording = recording.filtered(lambda entry: key(entry) in inside)
@@ -197,3 +200,18 @@ async def load_recording(log: EventLog, plan: Plan) -> Recording:
         begun = closed_cut(recording, span.start).keys
         recording = recording.filtered(lambda entry: key(entry) not in begun)
     return recording
+
+
+def _refuse_streams(recording: Recording) -> None:
+    """Refuse entries of streams that a tap recorded: a live agent reads them where no gate can hold it."""
+    entries = [
+        entry
+        for entry in recording.messages
+        if entry.carrier == "stream" and entry.kind == "received" and entry.messager is None
+    ]
+    if entries:
+        raise ReplayRefused(
+            f"{recording.exp_id} has {len(entries)} entries of streams that were recorded from outside (the first is "
+            f"{entries[0].cursor}), where no live agent can be held. Replay it without live agents, or record it in "
+            "its programs, with the adapter of their framework (docs/transports.md)"
+        )
