@@ -21,7 +21,8 @@ from messager.testing import RedisServer, redis_server
 from messager_store import Event, EventLog, Fork, LiveReplay, NewEvent, Recorder, Replay
 from messager_store.errors import ReplayRefused
 from messager_store.recording.tap import Tap
-from tests.support import until
+from tests.support import messager, until
+from tests.support.fake_redis import FakeRedis, bulk
 from tests.support.logs import filled
 
 WRITER = """
@@ -330,3 +331,45 @@ async def test_large_entries_are_put_back(tmp_path: Path, here: RedisServer, the
         await until(lambda: tap.messages == 1)
     assert (await replayed(tmp_path / "log.db", there)).published == 1
     assert entries(there) == entries(here)
+
+
+async def test_a_server_that_does_not_count_entries_is_refused(tmp_path: Path) -> None:
+    async with FakeRedis({"INFO": bulk(b"redis_version:6.2.14\r\n")}).running() as old:
+        reader = open_broker(f"redis://127.0.0.1:{old.port}").stream_reader(["x:*"])
+        with pytest.raises(BrokerUnavailable, match=r"losses would pass unnoticed; Redis 7\.0"):
+            await reader.start()
+        await reader.aclose()
+
+
+@pytest.mark.parametrize("url", ["memory", "mqtt://127.0.0.1", "redis+cluster://127.0.0.1"])
+def test_brokers_without_streams_say_so(url: str) -> None:
+    broker = MemoryBroker() if url == "memory" else open_broker(url)
+    with pytest.raises(BrokerUnavailable, match="streams"):
+        broker.stream_reader(["x:*"])
+
+
+def test_the_command_line_records_streams_beside_channels(
+    here: RedisServer, there: RedisServer, tmp_path: Path
+) -> None:
+    asking = client(here)
+    for number in range(5):
+        asking.xadd("x:1", {"number": number})
+    options = ["--streams", "x:*", "--from-start", "--exp", "e1", "--broker", here.url]
+    done = messager("record", "chan*", *options, "--max-events", "5", cwd=tmp_path)
+    assert (done.returncode, "recorded 5 messages of e1" in done.stderr) == (0, True), done.stderr
+    assert "not recorded" not in done.stderr
+    done = messager("replay", "e1", "--broker", there.url, "--speed", "max", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert entries(there) == entries(here)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--streams", "x:*", "--broker", "mqtt://127.0.0.1"], "MQTT has no streams: leave out --streams"),
+        (["--from-start"], "add --streams PATTERN"),
+    ],
+)
+def test_streams_that_cannot_be_recorded_are_wrong_use(words: list[str], told: str, tmp_path: Path) -> None:
+    done = messager("record", "--exp", "e1", *words, cwd=tmp_path)
+    assert (done.returncode, told in done.stderr) == (2, True), done.stderr
