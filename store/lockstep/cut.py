@@ -125,8 +125,8 @@ async def load_prefix(
     """Read the part of an experiment before the point `at` (None: all of it).
 
     All events are read: what was caused from behind the point is known only then. Raises `ExperimentNotFound`,
-    `BadCursor`, `ReplayRefused` if the fork would be recorded into its parent, and `StoreError` if there is nothing to
-    repeat, if a point is behind the end, or if events of the prefix are redacted.
+    `BadCursor`, `ReplayRefused` if the fork would be recorded into its parent or has streams from outside, and
+    `StoreError` if there is nothing to repeat, if a point is behind the end, or if events of the prefix are redacted.
     """
     of = await log.experiment(parent)
     end = await _bound(log, of, at)
@@ -143,6 +143,7 @@ async def load_prefix(
         )
     events = await plan.experiment_events()
     recording = Recording.of_events(of.exp_id, events, recorders=plan.recorders, internal=plan.internal)
+    _refuse_streams(recording)
     cut = closed_cut(recording, end)
     redacted = [entry for entry in events if entry.flags & REDACTED and entry in cut]
     if redacted:
@@ -177,7 +178,8 @@ async def load_recording(log: EventLog, plan: Plan, *, calls: bool = False) -> R
     """Return the experiment of a plan in memory, reduced to the channels and to the part that the plan selects.
 
     `calls` adds the calls to models, which bound the schedule if they are served from the recording.
-    The part is closed under what was heard (see `cut`), at its start and at its end.
+    The part is closed under what was heard (see `cut`), at its start and at its end. Raises
+    `ReplayRefused` if it has streams that were recorded from outside.
     """
     of, span = plan.of, plan.span
     chosen = await log.as_recorded(of, plan.selection)
@@ -188,6 +190,7 @@ async def load_recording(log: EventLog, plan: Plan, *, calls: bool = False) -> R
         if entry.channel is None or chosen.takes_channel(entry.channel)
     ]
     recording = Recording.of_events(of.exp_id, events, recorders=plan.recorders, store=log.location)
+    _refuse_streams(recording)
     if span.end is not None:
         inside = closed_cut(recording, span.end).keys
         recording = recording.filtered(lambda entry: key(entry) in inside)
@@ -195,3 +198,18 @@ async def load_recording(log: EventLog, plan: Plan, *, calls: bool = False) -> R
         begun = closed_cut(recording, span.start).keys
         recording = recording.filtered(lambda entry: key(entry) not in begun)
     return recording
+
+
+def _refuse_streams(recording: Recording) -> None:
+    """Refuse entries of streams that a tap recorded: a live agent reads them where no gate can hold it."""
+    entries = [
+        entry
+        for entry in recording.messages
+        if entry.carrier == "stream" and entry.kind == "received" and entry.messager is None
+    ]
+    if entries:
+        raise ReplayRefused(
+            f"{recording.exp_id} has {len(entries)} entries of streams that were recorded from outside (the first is "
+            f"{entries[0].cursor}), where no live agent can be held. Replay it without live agents, or record it in "
+            "its programs, with the adapter of their framework (docs/transports.md)"
+        )

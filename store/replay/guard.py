@@ -79,7 +79,7 @@ class Guard:
         if self.force or most is None:
             return
         for entry in messages:
-            if len(entry.payload) > most:
+            if len(entry.payload) > most and entry.carrier is None:  # a stream has no subscribers
                 raise ReplayRefused(
                     f"the payload of {entry.cursor} has {len(entry.payload):,} bytes: above {most:,} the broker "
                     f"disconnects subscribers. {self.remedy}"
@@ -89,6 +89,9 @@ class Guard:
         """Refuse unlimited speed without flow control, and payloads whose copies for one subscriber are too large."""
         if self.report.requested_speed is None:
             self.refuse_unlimited()
+        if any(entry.carrier for entry in batch):
+            heard = [at for at, entry in enumerate(batch) if entry.carrier is None]
+            batch, wire = [batch[at] for at in heard], [wire[at] for at in heard]
         if self.force or not wire or (at := self.flow.cut_off(wire)) is None:
             return
         raise ReplayRefused(

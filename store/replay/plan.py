@@ -67,7 +67,7 @@ class Plan:
     async def large(self, above: int) -> AsyncIterator[list[Event]]:
         """Read the messages with more payload bytes than that; the rule is asked only about events that large."""
         chosen = self.selection.of_kinds(self.rule.kinds)
-        async for page in pages(self.log.database, self.of, chosen, self.span, above=above, brief=True):
+        async for page in pages(self.log.database, self.of, chosen, self.span, above=above):
             yield await self.messages_among(page)
 
     async def last_messages(self, before: Cursor) -> list[Event]:

@@ -16,6 +16,7 @@ MODULES = (
     "spooling",
     "serving",
     "network",
+    "streams",
     "moving",
     "mqtt",
     "migrating",

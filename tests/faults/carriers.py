@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Self
@@ -67,9 +67,15 @@ class RedisLine(Line):
         return message[-1]
 
     async def publish(self, channel: bytes, payload: bytes) -> None:
-        words = (b"PUBLISH", channel, payload)
-        self._writer.write(b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
-        await self._value()
+        await self.commands([(b"PUBLISH", channel, payload)])
+
+    async def commands(self, commands: Sequence[Sequence[bytes]]) -> None:
+        """Send commands together, and return when all are answered. Raises `OSError` for an error."""
+        for words in commands:
+            self._writer.write(b"*%d\r\n" % len(words))
+            self._writer.write(b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words))
+        for _ in commands:
+            await self._value()
 
     async def _value(self) -> bytes | int | list[object] | None:
         line = (await self._reader.readuntil(b"\r\n"))[:-2]
@@ -78,6 +84,8 @@ class RedisLine(Line):
             return [await self._value() for _ in range(int(rest))]
         if sign == b"$":
             return None if rest == b"-1" else (await self._reader.readexactly(int(rest) + 2))[:-2]
+        if sign == b"-":
+            raise OSError(rest.decode())
         return int(rest) if sign == b":" else rest
 
 

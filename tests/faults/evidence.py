@@ -44,6 +44,8 @@ class Logged:
     """Number of the message, if the harness sent it."""
     meta: dict[str, Any]
     cause: int | None
+    channel: int | None
+    """Number of its channel in the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +75,13 @@ def _meta_and_cause(attributes: str | None) -> tuple[dict[str, Any], int | None]
 def events(store: Store, exp_id: str) -> list[Logged]:
     """Return the events of an experiment by recorder and seq; an empty list without the experiment."""
     query = (
-        f"SELECT r.ordinal, e.id & {(1 << SEQ_BITS) - 1}, e.kind, e.ts, e.payload, e.attributes FROM event e "
-        f"JOIN recorder r ON r.id = e.id >> {SEQ_BITS} JOIN experiment x ON x.id = r.experiment_id "
+        f"SELECT r.ordinal, e.id & {(1 << SEQ_BITS) - 1}, e.kind, e.ts, e.payload, e.attributes, e.channel_id "
+        f"FROM event e JOIN recorder r ON r.id = e.id >> {SEQ_BITS} JOIN experiment x ON x.id = r.experiment_id "
         "WHERE x.exp_id = ? ORDER BY r.ordinal, e.id"
     )
     return [
-        Logged(ordinal, seq, KINDS[kind - 1], ts, number_of(payload), *_meta_and_cause(attributes))
-        for ordinal, seq, kind, ts, payload, attributes in _asked(store, query, exp_id)
+        Logged(ordinal, seq, KINDS[kind - 1], ts, number_of(payload), *_meta_and_cause(attributes), channel)
+        for ordinal, seq, kind, ts, payload, attributes, channel in _asked(store, query, exp_id)
     ]
 
 

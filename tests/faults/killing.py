@@ -104,11 +104,11 @@ def _judge_intents(row: Row, intents: list[int], saw: list[int]) -> None:
     row.unnoticed += sum(1 for n in never_left if saw and n < max(saw))
 
 
-async def judge_unclean(row: Row, store: Store) -> None:
-    """Each recorder of a killed process counts as ended uncleanly; after a repair there are no problems."""
+async def judge_unclean(row: Row, store: Store, *, ended: int = 0) -> None:
+    """Each recorder but `ended` ones counts as ended uncleanly; after a repair there are no problems."""
     there = recorders(store, EXP)
     found = await findings(store)
-    row.unnoticed += max(len(there) - sum(UNCLEAN in problem for problem in found), 0)
+    row.unnoticed += max(len(there) - ended - sum(UNCLEAN in problem for problem in found), 0)
     for problem in found:
         if UNCLEAN not in problem:
             row.problem(f"{store}: {problem}")

@@ -209,11 +209,23 @@ async def send(
     say("ended", recording.dropped)
 
 
-async def tap(store: str, exp: str, broker: str, *, blocked: int | None = None, longest: float = 0.15) -> None:
-    """Record published messages until SIGTERM. Writes `heard` with the number of each message, and `gap`."""
+async def tap(
+    store: str,
+    exp: str,
+    broker: str,
+    *,
+    streams: list[str] | None = None,
+    blocked: int | None = None,
+    longest: float = 0.15,
+) -> None:
+    """Record published messages, or entries of `streams`, until SIGTERM.
+
+    Writes `heard` with the number of each message, and `gap`.
+    """
     ending = asked_to_end()
     active = asyncio.Event()
-    async with EventLog.open(store) as log, Recorder(log, exp, role="tap", patterns=["*"]) as recorder:
+    patterns = [] if streams else ["*"]
+    async with EventLog.open(store) as log, Recorder(log, exp, role="tap", patterns=streams or patterns) as recorder:
         after = recorder.after
 
         def after_and_report(record: MessageRecord) -> None:
@@ -223,7 +235,9 @@ async def tap(store: str, exp: str, broker: str, *, blocked: int | None = None, 
 
         recorder.after = after_and_report  # type: ignore[method-assign]
         carrier = broker_at(broker)
-        listening = asyncio.create_task(Tap(carrier, recorder, active=active.set).run())
+        listening = asyncio.create_task(
+            Tap(carrier, recorder, patterns, streams=streams or (), active=active.set).run()
+        )
         await active.wait()
         say("ready")
         blocking = None if blocked is None else asyncio.create_task(block(blocked, longest))

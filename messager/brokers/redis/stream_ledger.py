@@ -146,10 +146,15 @@ class Ledger:
     def looked(self, look: Look) -> None:
         """Compare a look with what was read. The reading that follows it settles its targets."""
         lost = self._are_lost(look)
-        if lost:
+        restarted = self._counters is not None and self._counters.run != look.counters.run
+        if restarted:
+            reason = "the server was started again, or another one took its place; entries that it had may be lost"
+            self.gaps.append(Gap(reason, self.complete_until(), look.told, None))
+            for stream in self.streams.values():
+                stream.uncertain = True
+        elif lost:
             reason = "entries were added that are in no stream any more, or in none that is recorded; keys were deleted"
             self.gaps.append(Gap(reason, min(self.listed, self._looked), look.told, None))
-        restarted = self._counters is not None and self._counters.run != look.counters.run
         self._counters, self._looked = look.counters, look.asked
         for key, info in look.infos.items():
             stream = self.streams[key]
@@ -172,7 +177,9 @@ class Ledger:
         before, now = self._counters, look.counters
         if before is None:
             return False
-        if before.run != now.run or now.xadds < before.xadds or now.deletions < before.deletions:
+        if before.run != now.run:
+            return True
+        if now.xadds < before.xadds or now.deletions < before.deletions:
             return True
         if now.xadds - before.xadds != (self._accounted(look) if look.at_once else 0):
             self._unaccounted = look.told
@@ -212,7 +219,7 @@ class Ledger:
     def _gone(self, stream: Stream, look: Look) -> None:
         if stream.added is None:
             self._gap(stream, "it was deleted before it was read", look.told, None)
-        elif stream.read < stream.added:
+        elif stream.read < stream.added and not stream.uncertain:
             self._gap(stream, "it was deleted before it was read", look.told, stream.added - stream.read)
         self._drop_target(stream)
         if stream.gone_since is None:
@@ -220,19 +227,18 @@ class Ledger:
         elif look.told - stream.gone_since > FORGET_NS:
             del self.streams[stream.key]
         stream.cursor, stream.read, stream.added, stream.proved = (0, 0), 0, 0, look.asked
-        stream.begin = "new"
+        stream.begin, stream.uncertain = "new", False
 
     def _made_anew(self, stream: Stream, info: Info, look: Look, lost: bool, restarted: bool) -> None:
         """Go on with a stream that was deleted and made anew, or of which a failover lost entries."""
         assert stream.added is not None
         unread = stream.added - stream.read
-        if unread > 0:
+        if unread > 0 and not restarted:
             self._gap(stream, "it was deleted before it was read", look.told, unread)
         self._drop_target(stream)
         if info.last >= stream.cursor:
             stream.read, stream.uncertain = max(-unread, 0), lost or unread > 0
-        elif restarted:  # its last entries were lost, the others have been read
-            self._gap(stream, "the server lost entries that it had", look.told, None)
+        elif restarted:  # a failover lost its last entries; the others have been read
             stream.cursor, stream.read = info.last, info.added
         else:
             stream.cursor, stream.read = (0, 0), 0

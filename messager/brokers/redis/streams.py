@@ -42,6 +42,7 @@ _DELETING = "del|unlink|flushdb|flushall|rename|renamenx|move|swapdb|restore|cop
 _XADD = re.compile(rb"^cmdstat_xadd:calls=(\d{1,18})\b(?:.*\bfailed_calls=(\d{1,18}))?", re.M)
 _DELETED = re.compile(rb"^(?:cmdstat_(?:%b):calls=|(?:expired|evicted)_keys:)(\d{1,18})\b" % _DELETING.encode(), re.M)
 _RUN = re.compile(rb"^run_id:(\w+)", re.M)
+_VERSION = re.compile(rb"^redis_version:(\d{1,4})\.", re.M)
 _INFO = ("INFO", "server", "stats", "commandstats")
 
 
@@ -83,7 +84,9 @@ class RedisStreams(StreamReader):
 
     async def start(self) -> None:
         try:
-            await self._asked.ask_together(("PING",))
+            version = _VERSION.search(await self._ask(b"INFO", b"server"))
+            if version is not None and int(version[1]) < 7:
+                raise _Refused(TOO_OLD)
             await self._keys.listen(self._asked.database)
             self._listed(await self._keys.every_key(), "start" if self._from_start else "end")
             await self._look()
