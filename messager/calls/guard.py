@@ -21,6 +21,8 @@ from .model_paths import is_link_local
 
 Mode = Literal["note", "refuse"]
 _ANY_HOST = "*"
+_HARMLESS = {"uname"}
+"""Programs without calls, which the standard library starts."""
 
 
 class Guard:
@@ -69,7 +71,7 @@ class Guard:
     def starting(self, program: str) -> None:
         """Note the start of a program. Python is left out: a process of its own records its calls."""
         name = os.path.basename(program)
-        if name and not name.startswith("python"):
+        if name and name not in _HARMLESS and not name.startswith("python") and not is_inside():
             with self._lock:
                 self.programs[name] += 1
 

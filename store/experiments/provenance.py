@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import messager.start
+from messager.calls.exchange import inside
 from messager.credentials import command_line
 from messager.variables import RUN
 
@@ -90,14 +91,15 @@ def circumstances() -> dict[str, Any]:
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=_GIT_SECONDS,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
+        with inside():  # not a program of the user
+            done = subprocess.run(
+                ["git", *arguments],
+                capture_output=True,
+                text=True,
+                timeout=_GIT_SECONDS,
+                check=True,
+                stdin=subprocess.DEVNULL,
+            )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
