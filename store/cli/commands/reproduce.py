@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...lockstep.reproduction import Verdict
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command()
 @click.argument("exp")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PROGRAM [ARGUMENT]...]")
 @click.option("--into", metavar="ID", help="The exp_id of the new experiment. [default: EXP-2, EXP-3 ...]")

@@ -1,0 +1,80 @@
+"""Two programs whose agents think with a model, through the OpenAI client, are run again word for word, offline."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from messager.testing import RedisServer
+from messager_store import EventLog
+from tests.support import MESSAGER, ROOT, messager, nightly_after
+from tests.support.model_stub import ModelStub
+
+PROGRAM = ROOT / "tests" / "support" / "thinking_society.py"
+
+
+class Town:
+    """The programs of a society, and the verbs that run them."""
+
+    def __init__(self, folder: Path, redis: RedisServer, url: str) -> None:
+        self._folder = folder
+        self._redis = redis
+        self._url = url
+
+    def programs(self, prompt: str) -> str:
+        """Return the shell command that runs both programs."""
+        program = [sys.executable, str(PROGRAM), str(self._redis.port), self._url]
+        both = (shlex.join([*program, names, prompt]) for names in ("ann,ben", "cat,dan"))
+        return " & ".join(both) + " & wait"
+
+    def run(self, *verb: str, prompt: str = "You live in a town.") -> Any:
+        command = [*MESSAGER, *verb, "--", "sh", "-c", self.programs(prompt)]
+        return subprocess.run(command, cwd=self._folder, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture
+def town(tmp_path: Path, redis: RedisServer) -> Town:
+    """A recorded society, whose model does not answer any more."""
+    with ModelStub() as model:
+        made = Town(tmp_path, redis, model.url)
+        done = made.run("run", "--calls")
+        assert done.returncode == 0 and " messages of town and " in done.stderr, done.stderr
+    return made
+
+
+@pytest.mark.parametrize("number", nightly_after(1, range(20)))
+async def test_every_message_and_every_call_is_equal_with_the_model_stopped(
+    town: Town, tmp_path: Path, number: int
+) -> None:
+    done = town.run("reproduce", "town", "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (found["messages"], found["equal_messages"], found["surplus"]) == (20, 20, 0)
+    assert found["calls"] == found["equal_calls"] == 28 and found["order_held"] and found["into"] == "town-2"
+    for file in filter(Path.is_file, tmp_path.iterdir()):
+        assert b"SECRET" not in file.read_bytes()
+    async with EventLog.open(str(tmp_path / "messager.db"), create=False) as log:
+        assert (await log.experiment("town-2")).meta["reproduces"] == "town"
+
+
+def test_a_changed_prompt_is_the_first_difference(town: Town) -> None:
+    done = town.run("reproduce", "town", "--patience", "3", prompt="You live in a city.")
+    assert done.returncode == 1
+    first, where, recorded, now, mark = done.stdout.splitlines()
+    assert first.startswith("not reproduced, town as town-2: 0 of 20 messages, 0 of 28 calls are equal")
+    assert where.startswith("first difference: call of agent ") and where.endswith("/v1/chat/completions")
+    assert "You live in a town" in recorded and "You live in a city" in now
+    assert recorded[mark.index("^")] == "t" and now[mark.index("^")] == "c"
+
+
+def test_a_program_that_is_not_recorded_or_does_not_exist_is_one_line(tmp_path: Path) -> None:
+    done = messager("reproduce", "town", "--", "no-such-program", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "no-such-program" in done.stderr
+    done = messager("reproduce", "town", "--", sys.executable, cwd=tmp_path)
+    assert (done.returncode == 3 and "there is no" in done.stderr) or "does not exist" in done.stderr
