@@ -80,6 +80,8 @@ def acl_remedy(error: Exception, command: str, channels: Sequence[str] = ()) -> 
         return ""
     if "channel" in text.lower():
         rules = [f"'&{channel}'" for channel in channels] or ["'&CHANNEL'"]
+    elif " key" in text.lower():
+        rules = ["'~KEY'"]
     else:
         rules = ["+" + command.lower()]
     return f"; grant it with ACL SETUSER USER {' '.join(rules)}"

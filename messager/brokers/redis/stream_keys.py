@@ -16,7 +16,7 @@ from ..base import PubSub
 
 STEP_KEYS = 250
 """Keys that one step looks at; a server takes about 0.1 ms for them."""
-STEP_NS = 2_000_000
+STEP_NS = 5_000_000
 """Shortest time between two steps."""
 PAUSE_NS, PAUSE_IF_TOLD_NS = 1_000_000_000, 10_000_000_000
 """Time between two listings, and where notifications arrive."""

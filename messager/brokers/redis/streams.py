@@ -31,8 +31,8 @@ TOGETHER = 200
 """Streams that are looked at in one transaction; of more, the look is not of one moment."""
 BLOCK_SECONDS, BLOCK_LISTING_SECONDS = 0.1, 0.01
 """Longest wait of the server for an entry, and while the keys are being listed."""
-PAUSE_PER_STREAM = 20e-6
-"""Seconds of a pause after each reading, for each stream, so that many streams take a small part of the server."""
+PAUSE_PER_STREAM = 50e-6
+"""Seconds between two readings, for each stream, so that many streams take a small part of the server."""
 FIRST_COUNT, LAST_COUNT = 10, 1000
 """Entries of a stream that are read together: first, and maximum."""
 SMALL_BYTES, LARGE_BYTES = 1 << 18, 1 << 20
@@ -77,7 +77,7 @@ class RedisStreams(StreamReader):
         self._inbox: deque[dict[str, Any]] = deque()
         self._others: set[bytes] = set()  # keys that are no streams any more
         self._count = FIRST_COUNT
-        self._look_at = 0.0
+        self._look_at = self._read_at = 0.0
         self._lost: int | None = None
         self._complete = time.monotonic_ns()
         self._backoff = FIRST_BACKOFF
@@ -139,7 +139,12 @@ class RedisStreams(StreamReader):
         self._listed(await self._keys.found(), "new")
         if time.monotonic() >= self._look_at:
             await self._look()
-        await self._read(min(timeout, BLOCK_LISTING_SECONDS if self._keys.listing else BLOCK_SECONDS))
+        longest = min(timeout, BLOCK_LISTING_SECONDS if self._keys.listing else BLOCK_SECONDS)
+        early = self._read_at - time.monotonic()
+        if early > 0:
+            await asyncio.sleep(min(early, longest))
+        if early <= longest:
+            await self._read(longest)
         self._put_gaps()
 
     def _listed(self, keys: list[bytes], begin: Begin) -> None:
@@ -183,8 +188,7 @@ class RedisStreams(StreamReader):
             self._count = min(self._count * 2, LAST_COUNT)
         elif size > LARGE_BYTES:
             self._count = max(self._count // 2, 1)
-        if read and block and len(streams) > TOGETHER:
-            await asyncio.sleep(len(streams) * PAUSE_PER_STREAM)
+        self._read_at = time.monotonic() + len(streams) * PAUSE_PER_STREAM
 
     async def _look(self) -> None:
         """Look at the counters of the server and of all streams."""

@@ -68,3 +68,9 @@ def test_an_adapter_that_cannot_be_installed_is_logged_and_the_program_goes_on(
     with caplog.at_level(logging.ERROR, "messager"):
         assert not importlib.import_module("the_framework").Bus.recorded
     assert "messager.compat.the_adapter cannot be installed" in caplog.text
+
+
+def test_every_adapter_has_a_module_with_an_install() -> None:
+    for name, adapter in loading.ADAPTERS.items():
+        module = importlib.import_module(f"messager.compat.{adapter.module}")
+        assert callable(module.install), name

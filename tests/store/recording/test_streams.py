@@ -271,6 +271,7 @@ async def test_a_server_that_lost_its_streams_leaves_a_gap_and_is_read_again(tmp
         (["+@all", "-info"], "+info"),
         (["+@all", "-xinfo|stream"], "+xinfo|stream"),
         (["+@all", "-scan"], "+scan"),
+        (["+@all", "resetkeys", "~other:*"], "'~KEY'"),
     ],
 )
 async def test_a_missing_right_is_named(tmp_path: Path, here: RedisServer, rights: list[str], missing: str) -> None:
