@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from .actors import acting as acting
     from .brokers.base import Broker as Broker
     from .brokers.base import PubSub as PubSub
     from .brokers.factory import open_broker as open_broker
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "actors": "acting",
     "brokers.factory": "open_broker",
     "brokers.memory.broker": "MemoryBroker",
     "brokers.mqtt.broker": "MqttBroker",

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import uuid4
 
-from . import acting, channels
+from . import actors, channels
 from .clock import Clock
 from .errors import MessagerError, PublishError
 from .gate import Gate
@@ -128,7 +128,7 @@ class Endpoint:
 
         `ts` is the time of its arrival, ns UTC, by default now.
         """
-        acting.used(self)
+        actors.used(self)
         record = self._record("received", channel, payload, from_id, to_id, ts, carrier, meta)
         record.message, record.messager = None, self.id
         with self._lock:
@@ -160,7 +160,7 @@ class Endpoint:
 
     async def fetch(self) -> list[Any]:
         """Wait until the gate, if there is one, has delivered what the agent may have next; return it, in order."""
-        acting.used(self)
+        actors.used(self)
         await self.find_gate()
         if self.gate is not None:
             await self.gate.fetching()
@@ -207,7 +207,7 @@ class Endpoint:
         Returns its record, for `blocked` and `failed`. `before_send` of the hooks is not called, and no gate holds the
         message: prefer `sending`.
         """
-        acting.used(self)
+        actors.used(self)
         record = self.stamp(self._record("sent", channel, payload, from_id, to_id, ts, carrier, meta))
         record.places = {}
         self.tell(record)
@@ -239,7 +239,7 @@ class Endpoint:
         what `publish` raises; the outcome of the message is then that of a `PublishError`, else unknown. If the caller
         is cancelled while it is published, it is published and logged.
         """
-        acting.used(self)
+        actors.used(self)
         record = self.stamp(self._record("sent", channel, payload, from_id, to_id, None, carrier, meta))
         call = _Call(publish)
         send = partial(Publisher(call, self.clock, self.hooks, self.tell).send, record)

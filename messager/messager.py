@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from . import acting, channels
+from . import actors, channels
 from .brokers.base import Broker, PubSub
 from .clock import Clock
 from .endpoint import offered_gate
@@ -209,7 +209,7 @@ class Messager:
                     await self.broker.close()
                 raise
             self.connected = True
-            acting.connected.add(endpoint)
+            actors.connected.add(endpoint)
             for hook in endpoint.hooks:
                 self._introduce(hook)
 
@@ -223,7 +223,7 @@ class Messager:
         if not self.connected:
             return
         self.connected = False
-        acting.connected.discard(self.endpoint)
+        actors.connected.discard(self.endpoint)
         if self.endpoint.gate is not None:
             await self.endpoint.gate.close()
         loop = self._loop
@@ -296,7 +296,7 @@ class Messager:
         Each is a dict with `type`, `pattern`, `channel` and `data`, the last three bytes. Raises `ListenerDied` if the
         listener ended with an error and no message is left.
         """
-        acting.used(self.endpoint)
+        actors.used(self.endpoint)
         if self.endpoint.gate is not None:
             await self.endpoint.gate.fetching()
         messages = self.message_queue.take_all()
@@ -324,7 +324,7 @@ class Messager:
         """
         if not self.connected:
             raise NotConnected(f"cannot send: not connected. Call `await messager.{self._CONNECT}()` first.")
-        acting.used(self.endpoint)
+        actors.used(self.endpoint)
         started = self.clock.now()
         text = to_wire(payload)
         channel = channels.decode(channel)  # bytes are accepted, as `fetch_messages` returns them

@@ -23,7 +23,7 @@ from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from . import acting, hooks
+from . import actors, hooks
 from .clock import Clock
 from .endpoint import Endpoint, offered_gate
 from .hooks import LogHook, OfferedHook, offered, stop, tell
@@ -94,7 +94,7 @@ class Transport:
     async def close(self) -> None:
         """Log what each agent had fetched, and stop the hooks that `open` has found."""
         for endpoint in list(self._endpoints.values()):
-            acting.connected.discard(endpoint)
+            actors.connected.discard(endpoint)
             if endpoint.gate is not None:
                 await endpoint.gate.close()
             if endpoint.arrived:
@@ -139,7 +139,7 @@ class Transport:
         made.loop = None if self._thread is None else self._thread.loop
         if os.environ.get("MESSAGER_REPLAY"):
             made.offer(self._set_gate)
-        acting.connected.add(made)
+        actors.connected.add(made)
         return made
 
     async def _set_gate(self, endpoint: Endpoint) -> None:

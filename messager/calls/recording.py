@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ..acting import current
+from ..actors import current
 from ..endpoint import Endpoint
 from ..record import MessageRecord
 from ..transport import of_process

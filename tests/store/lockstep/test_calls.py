@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from messager import MemoryBroker, Messager
-from messager.acting import acting
+from messager import MemoryBroker, Messager, acting
 from messager.calls.exchange import Answer, Call, CallRefused
 from messager.calls.public import public_call
 from messager.calls.recording import Recording
