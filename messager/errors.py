@@ -9,7 +9,8 @@ MessagerError
 ├── ListenerDied          the task that receives messages ended with an error
 ├── NoRedisServer         messager.testing found no redis-server to start
 ├── NoMqttServer          messager.testing found no MQTT broker to start
-└── NoAgentSociety        messager.compat.agentsociety found no AgentSociety 1.3
+├── NoAgentSociety        messager.compat.agentsociety found no AgentSociety 1.3 or 1.5
+└── NoAgentScope          messager.compat.agentscope_bus found no AgentScope 2
 """
 
 from __future__ import annotations

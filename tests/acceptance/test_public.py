@@ -37,7 +37,7 @@ def test_the_examples_of_the_docs_import_from_messager_itself() -> None:
     """Modules with the contract of another project are allowed as well."""
     texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
     found = {module for text in texts for module in re.findall(r"^from (messager(?:\.[\w.]+)?) import", text, re.M)}
-    assert {module for module in found if not module.startswith("messager.compat.")} == {"messager", "messager.mqtt"}
+    assert {module for module in found if not module.startswith("messager.compat")} == {"messager", "messager.mqtt"}
 
 
 def test_the_docs_name_only_public_names_of_the_store() -> None:
@@ -59,7 +59,8 @@ def test_redis_py_is_pinned_below_the_next_major_version() -> None:
 def test_the_tree_of_errors_in_the_docstring_has_every_public_error(package: str) -> None:
     module = importlib.import_module(package)
     for found in pkgutil.walk_packages(module.__path__, f"{package}."):
-        importlib.import_module(found.name)
+        if found.name != "messager.compat.agentscope_inboxes":  # it needs AgentScope
+            importlib.import_module(found.name)
     errors = importlib.import_module(f"{package}.errors")
     root = errors.MessagerError if package == "messager" else errors.StoreError
     drawn = re.findall(r"^(?:[│ ]*[├└]── )?(\w*[A-Z]\w+)", errors.__doc__.partition("\n\n")[2], re.MULTILINE)
