@@ -12,6 +12,8 @@ from tests.support.frameworks import python_with
 
 CLIENTS = {"anthropic": "httpx2", "google-genai": "httpx2", "ollama": "httpx", "boto3": "urllib3", "litellm": "httpx"}
 """Client that reports the calls of an SDK: litellm has aiohttp below httpx, which reports nothing."""
+UNREAD = {"litellm": 1}
+"""Streams that an SDK does not read to their end: litellm leaves the last event of one of Anthropic's."""
 PROGRAM = ROOT / "tests" / "support" / "model_sdks.py"
 
 
@@ -31,4 +33,4 @@ def test_calls_of_an_sdk_are_recorded_once_and_served_with_the_network_refused(
         assert case["served"] == case["recorded"] and case["recorded"]
         assert case["clients"] == [CLIENTS[sdk]]
     assert report["events"] == ["asked", "answered"] * len(report["cases"])
-    assert report["unread"] == 0 and report["unseen"] == []
+    assert report["unread"] == UNREAD.get(sdk, 0) and report["unseen"] == []
