@@ -1,4 +1,4 @@
-"""Server that answers like the APIs of models, over real sockets: `python -m tests.support.model_stub`, or `ModelStub`.
+"""Server that answers like the APIs of models, over real sockets.
 
 Each answer differs from the one before. The model asked for says what goes wrong:
 
@@ -9,9 +9,9 @@ Each answer differs from the one before. The model asked for says what goes wron
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import json
-import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -72,19 +72,17 @@ class ModelStub:
         self._loop.close()
 
     async def _serve(self) -> None:
-        tasks: set[asyncio.Task[None]] = set()
+        tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
-        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            tasks.add(task)
-            try:
-                await self._connection(reader, writer)
-            except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-                pass
-            finally:
-                tasks.discard(task)
-                writer.close()
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(self._connection(reader, writer))
+            tasks[task] = writer
+            task.add_done_callback(end)
+
+        def end(task: asyncio.Task[None]) -> None:
+            tasks.pop(task).transport.abort()
+            if not task.cancelled() and not isinstance(error := task.exception(), EOFError | ConnectionError):
+                assert error is None, error
 
         server = await asyncio.start_server(accept, "127.0.0.1", self._port, limit=1 << 24)
         self._port = server.sockets[0].getsockname()[1]
@@ -93,7 +91,9 @@ class ModelStub:
         server.close()
         for task in list(tasks):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # transports close their sockets in the next step
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -257,15 +257,27 @@ async def _google(request: _Request, reply: _Reply) -> None:
         await reply.json(content(reply.words()))
 
 
+async def _bedrock(request: _Request, reply: _Reply) -> None:
+    def message(text: str) -> bytes:
+        payload = json.dumps({"bytes": base64.b64encode(text.encode()).decode()}).encode()
+        given = {":message-type": "event", ":event-type": "chunk", ":content-type": "application/json"}
+        headers = b"".join(
+            bytes([len(name)]) + name.encode() + b"\x07" + len(value).to_bytes(2) + value.encode()
+            for name, value in given.items()
+        )
+        prelude = (16 + len(headers) + len(payload)).to_bytes(4) + len(headers).to_bytes(4)
+        whole = prelude + zlib.crc32(prelude).to_bytes(4) + headers + payload
+        return whole + zlib.crc32(whole).to_bytes(4)
+
+    parts = [message(f"{word} ") for word in reply.words().split()]
+    await reply.stream(parts, "application/vnd.amazon.eventstream")
+
+
 _ANSWERS = {
+    "/invoke-with-response-stream": _bedrock,
     "/chat/completions": _openai,
     "/v1/messages": _anthropic,
     "/api/chat": _ollama,
     "enerateContent": _google,
 }
 """Answers by a part of the path."""
-
-if __name__ == "__main__":
-    with ModelStub() as stub:
-        print(stub.url, flush=True)
-        sys.stdin.read()

@@ -11,6 +11,7 @@ import pytest
 
 from messager.calls import CallRefused
 from messager.calls.guard import Guard, watch
+from tests.support.frameworks import python_with
 from tests.support.model_stub import ModelStub
 from tests.support.model_tape import Tape
 
@@ -86,3 +87,32 @@ def test_unix_sockets_pass() -> None:
     watch(Guard("refuse"))
     with socket.socket(socket.AF_UNIX) as one, pytest.raises(FileNotFoundError):
         one.connect("/nowhere/at/all")
+
+
+CONNECTING_IN_C = """
+import asyncio, sys, grpc, uvloop
+from messager.calls.guard import Guard, watch
+
+guard = Guard("refuse")
+watch(guard)
+
+async def connect():
+    await asyncio.get_running_loop().create_connection(asyncio.Protocol, "127.0.0.1", 9)
+
+for ask in (lambda: uvloop.run(connect()), lambda: grpc.insecure_channel("dns:///localhost:8")):
+    try:
+        ask()
+    except ConnectionError as error:
+        print(error)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("watched", ["before", "after"])
+def test_connections_of_uvloop_and_grpc_are_refused(watched: str) -> None:
+    code = CONNECTING_IN_C
+    if watched == "before":  # the libraries are imported later
+        code = code.replace(", grpc, uvloop", "").replace("async def", "import grpc, uvloop\n\nasync def", 1)
+    command = [python_with("uvloop", "grpcio"), "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "to 127.0.0.1:9 is refused" in done.stdout and "to localhost:8 is refused" in done.stdout, done.stderr
