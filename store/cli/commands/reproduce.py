@@ -62,13 +62,14 @@ def command(
     """
     from messager.transport import run_name
 
-    from ...lockstep.reproduction import settings_file
+    from ...lockstep.reproduction import served_environment, settings_file
 
     command = checked(command)
     of, name, location, brokers, seeds = run(_prepared(store, exp, into))
     place = store if "://" in store else location
     with tempfile.TemporaryDirectory(prefix="messager-") as folder, _brokers(brokers):
-        given = _environment(place, name, settings_file(Path(folder), of, place, patience), brokers, allow, seeds)
+        settings = settings_file(Path(folder), of, place, patience)
+        given = served_environment(place, name, settings, [*brokers, *allow], seeds, os.environ)
         if command:
             given["MESSAGER_RUN"] = run_name(program_of(command))
             code = launch(command, {**os.environ, **given})
@@ -103,23 +104,6 @@ async def _verdict(store: str, of: Experiment, into: str) -> Verdict:
     async with open_log(store) as log:
         await drain_all(log)
         return await verdict(log, of, into)
-
-
-def _environment(
-    store: str, into: str, settings: Path, brokers: list[str], allow: tuple[str, ...], seeds: dict[str, str]
-) -> dict[str, str]:
-    from ...recording.run import start_path
-
-    allowed = [*brokers, store] if "://" in store else brokers
-    return {
-        "MESSAGER_STORE": store,
-        "MESSAGER_INTO": into,
-        "MESSAGER_REPLAY": str(settings),
-        "MESSAGER_CALLS": "serve",
-        **{name: os.environ.get(name, value) for name, value in seeds.items()},
-        "MESSAGER_ALLOW": ",".join([*allowed, *allow]),
-        "PYTHONPATH": start_path(os.environ),
-    }
 
 
 def _wait_for_programs(given: dict[str, str]) -> None:
