@@ -37,7 +37,7 @@ def test_the_demo_does_the_main_job_and_leaves_a_file_to_look_at(tmp_path: Path)
     )
     with sqlite3.connect(tmp_path / "messager-demo.db") as connection:
         delivered, received = connection.execute(
-            "SELECT sum(receivers), sum(kind = 'received') FROM event_view"
+            "SELECT sum(receivers), sum(kind = 'received') FROM event_view WHERE exp_id = ?", [data["exp_id"]]
         ).fetchone()
     connection.close()
     assert delivered == received > 10, "it ended before all that was sent had arrived"
