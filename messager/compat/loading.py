@@ -30,6 +30,7 @@ ADAPTERS = {
     "a2a": Adapter("a2a", ("a2a.client", "a2a.server")),
 }
 """By name, as `messager run --compat` takes it."""
+_begun: set[Adapter] = set()
 
 
 def watch(names: Iterable[str] = ADAPTERS) -> None:
@@ -42,6 +43,9 @@ def watch(names: Iterable[str] = ADAPTERS) -> None:
 
 
 def _install(adapter: Adapter) -> None:
+    if adapter in _begun:
+        return  # its installation imports another of its modules
+    _begun.add(adapter)
     try:
         importlib.import_module(f"messager.compat.{adapter.module}").install()
     except Exception:

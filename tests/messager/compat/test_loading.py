@@ -18,8 +18,8 @@ installed = 0
 
 def install():
     global installed
+    import the_framework.bus as bus  # this is one of the modules that call for the adapter, too
     installed += 1
-    import the_framework.bus as bus
     bus.Bus.recorded = True
 """
 
@@ -28,8 +28,9 @@ def install():
 def framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     package = tmp_path / "the_framework"
     package.mkdir()
-    (package / "__init__.py").write_text("from .bus import Bus\n")
-    (package / "bus.py").write_text("class Bus:\n    recorded = False\n")
+    (package / "__init__.py").write_text("from .base import Bus\n")
+    (package / "base.py").write_text("class Bus:\n    recorded = False\n")
+    (package / "bus.py").write_text("from .base import Bus\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     before = set(sys.modules)
@@ -57,7 +58,7 @@ def test_an_adapter_is_installed_once_when_its_framework_is_imported(
     assert bus.Bus.recorded and importlib.import_module("the_framework").Bus.recorded
     assert type(bus.__spec__.loader).__module__ == "_frozen_importlib_external"  # as without an adapter
     loading.watch(["it"])  # imported already
-    assert importlib.import_module("messager.compat.the_adapter").installed >= 1
+    assert importlib.import_module("messager.compat.the_adapter").installed == 1
 
 
 def test_an_adapter_that_cannot_be_installed_is_logged_and_the_program_goes_on(
