@@ -45,6 +45,7 @@ def use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: str) -> None:
     (folder / "the_adapter.py").write_text(code)
     package = importlib.import_module("messager.compat")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    monkeypatch.setattr(loading, "_begun", set())
     monkeypatch.setattr(loading, "ADAPTERS", {"it": Adapter("the_adapter", ("the_framework", "the_framework.bus"))})
 
 
