@@ -56,10 +56,7 @@ class Serving(Recording):
 
     def _gate(self) -> AnswersCalls:
         if not isinstance(self.endpoint.gate, AnswersCalls):
-            raise CallRefused(
-                "calls are served, and this call has no place in the recording: nothing says which agent makes it. "
-                "Make it in `with acting(agent_id):`"
-            )
+            raise CallRefused("calls are answered from a recording, and MESSAGER_REPLAY names none")
         return self.endpoint.gate
 
     def _logged(self, record: MessageRecord) -> Answer:

@@ -104,6 +104,11 @@ def _failed(answer: Event) -> bool:
     return int((answer.meta or {}).get("status", 0)) in RETRIED
 
 
+def answered_by(act: Act) -> MessageRecord:
+    """Return the answer of an act as a record."""
+    return MessageRecord("answered", act.event.ts, None, act.event.payload, meta=act.event.meta)
+
+
 class Calls:
     """Calls of one part that the live agents have not made yet."""
 

@@ -40,6 +40,8 @@ class Cast:
     parts: list[Part]
     expected: dict[Key, tuple[Part, Act]] = field(default_factory=dict)
     """Messages that live agents are to say, by event."""
+    loose: list[Act] = field(default_factory=list)
+    """Calls to models of endpoints that said nothing and whose agent is not known: they have no place in a schedule."""
     without_sender: int = 0
     """Messages of unknown senders and Messagers. They are published from the recording."""
 
@@ -95,14 +97,15 @@ def make_cast(recording: Recording, live: Live, wire: Wire) -> Cast:
     have no sender.
     """
     wanted = _wanted(live)
-    parts = [*_exact_parts(recording, wanted, wire), *_weak_parts(recording, wanted, wire)]
+    loose: list[Act] = []
+    parts = [*_exact_parts(recording, wanted, wire, loose), *_weak_parts(recording, wanted, wire)]
     if wanted != "all":
         parts += _silent_parts(recording, wanted, parts)
         known = [agent for part in parts for agent in part.agents]
         for agent in wanted:
             if not among(agent, known):
                 raise CastError(_unknown(recording, agent))
-    cast = Cast(parts)
+    cast = Cast(parts, loose=loose)
     for part in parts:
         for act in part.sends:
             cast.expected[key(act.event)] = part, act
@@ -114,8 +117,10 @@ def make_cast(recording: Recording, live: Live, wire: Wire) -> Cast:
     return cast
 
 
-def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire: Wire) -> Iterable[Part]:
-    """Yield the parts of Messagers whose schedule was recorded."""
+def _exact_parts(
+    recording: Recording, wanted: list[Any] | Literal["all"], wire: Wire, loose: list[Act]
+) -> Iterable[Part]:
+    """Yield the parts of Messagers whose schedule was recorded. Calls that belong to no part are added to `loose`."""
     undone = retracted(recording.events)
     by_messager: dict[str, list[Event]] = {}
     fetched: dict[str, int | None] = {}
@@ -133,6 +138,9 @@ def _exact_parts(recording: Recording, wanted: list[Any] | Literal["all"], wire:
     for messager, events in by_messager.items():
         said = [entry for entry in events if _is_saying(entry)]
         asked = [entry for entry in events if entry.kind == "asked"]
+        if asked and not said and all(entry.from_id is None for entry in asked):
+            loose += call_acts(events)
+            continue
         agents = _distinct(entry.from_id for entry in (*said, *asked)) + silent.get(messager, [])
         live = agents if wanted == "all" else [agent for agent in agents if among(agent, wanted)]
         if wanted != "all" and not live:

@@ -36,12 +36,13 @@ from ..log.selection import Selection
 from ..replay.plan import make_plan
 from ..text import plural
 from .announcing import Announcing, is_announcement
+from .calls import Calls, answered_by
 from .cut import closed_cut, load_recording
 from .divergence_text import short_lines
 from .gate import ScheduleGate
 from .policy import Policy
 from .prefix import Prefix
-from .report import KEPT, first_of
+from .report import KEPT, PartReport, first_of
 from .run import Lockstep
 from .schedule import Part
 from .settings import AGENTS, VARIABLE, Settings
@@ -138,6 +139,8 @@ class Run:
         """Brokers of the Messagers that have a part, by its key."""
         self._closed: set[str] = set()
         """Keys of the parts of closed Messagers."""
+        exp = lockstep.recording.exp_id
+        self._loose = Calls(lockstep.cast.loose, PartReport("", "endpoints without agents", [], False), exp)
         self._exp_id = exp_id
         self._announcing = Announcing(
             broker,
@@ -239,6 +242,14 @@ class Run:
         self.brokers.append(broker)
         self.ended = False
         self.lockstep.come_back()
+
+    def loose_answer(self, question: MessageRecord) -> MessageRecord:
+        """Return the recorded answer to a question of an endpoint without a part: the first with the same request that
+        has no place in a schedule. Raises `CallRefused`."""
+        answer = self._loose.claim(question).answer
+        if answer is None:
+            raise CallRefused(f"{self.lockstep.recording.exp_id} ends before this call was answered")
+        return answered_by(answer)
 
     def say_what_is_left(self) -> None:
         """Say which schedules were not played to their end."""
@@ -360,18 +371,11 @@ class LateGate:
             if len(found) > 1 and all(part.exact for part in found):
                 raise StoreError(_ambiguous(found))
             await self._take(found)
-        if self._gate is None:
-            raise CallRefused(f"no agent of {self._run.lockstep.recording.exp_id} that made this call is known")
-        return await self._gate.asking(question)
+        return self._run.loose_answer(question) if self._gate is None else await self._gate.asking(question)
 
     def asking_now(self, question: MessageRecord) -> MessageRecord:
         """Return the recorded answer without waiting. Raises `CallRefused`."""
-        if self._gate is None:
-            raise CallRefused(
-                "a synchronous call in the thread of the event loop is made before the first message: call the client "
-                "with `await asyncio.to_thread(...)`, or use its async form"
-            )
-        return self._gate.asking_now(question)
+        return self._run.loose_answer(question) if self._gate is None else self._gate.asking_now(question)
 
     def marked(self, record: MessageRecord) -> None:
         """Do nothing: nobody knows which mark it repeats."""
@@ -390,10 +394,11 @@ class LateGate:
     async def _take(self, parts: list[Part]) -> None:
         """Give the Messager the gate of a part, or let everything pass."""
         if not parts:
-            say(
-                f"a Messager of {self._endpoint.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: it "
-                f"runs without a gate. {self._run.why_none()}"
-            )
+            if not (self._run.lockstep.cast.loose and self._endpoint.agent is None):  # which has calls only
+                say(
+                    f"a Messager of {self._endpoint.exp_id} stands for none of {self._run.lockstep.recording.exp_id}: "
+                    f"it runs without a gate. {self._run.why_none()}"
+                )
             self._release_held()
             return
         self._gate = self._run.take(self._endpoint, self._broker, parts)

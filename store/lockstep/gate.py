@@ -27,7 +27,7 @@ from messager.record import MessageRecord
 
 from ..errors import JudgeFailed
 from .announcing import is_announcement
-from .calls import Calls, RecordedCall
+from .calls import Calls, RecordedCall, answered_by
 from .claims import Claims
 from .hearing import Hearing
 from .patience import Turns
@@ -273,7 +273,7 @@ class ScheduleGate:
     def _give_answer(self, act: Act) -> MessageRecord:
         self.check_stopped()
         self._settle(act)
-        return MessageRecord("answered", act.event.ts, None, act.event.payload, meta=act.event.meta)
+        return answered_by(act)
 
     def _settle(self, act: Act) -> None:
         if not act.settled:

@@ -168,7 +168,8 @@ async def verdict(log: EventLog, of: Experiment, into: str) -> Verdict:
     """Compare a reproduction with its recording: messages by sender and channel, in order; calls by agent."""
     there = await log.experiment(into)
     recorded, live = _Side(await _events(log, of)), _Side(await _events(log, there))
-    found = Verdict(of.exp_id, into, len(recorded.messages), len(recorded.calls), 0, 0, 0, True)
+    numbers = len(recorded.messages), len(recorded.calls)
+    found = Verdict(of.exp_id, into, *numbers, 0, 0, 0, order_held=not recorded.loose)
     different: list[tuple[Event, Difference]] = []
     _compare_messages(recorded, live, found, different)
     _compare_calls(recorded, live, found, different)
@@ -203,6 +204,12 @@ class _Side:
         for entry in events:
             by_messager[entry.messager].append(entry)
         made = {key(act.event) for own in by_messager.values() for act in call_acts(own) if act.kind is ActKind.ASK}
+        self.loose = any(
+            all(entry.kind in ("asked", "answered") for entry in own)
+            and any(entry.kind == "asked" and entry.from_id is None for entry in own)
+            for own in by_messager.values()
+        )
+        """True if there are calls without a place in a schedule: of endpoints that say nothing, and have no agent."""
         answers: dict[Key | None, Event] = {entry.cause: entry for entry in events if entry.kind == "answered"}
         self.calls = [
             _Call(entry, request_of(entry.payload, entry.meta or {}), answers.get(key(entry)))

@@ -73,6 +73,48 @@ def test_a_changed_prompt_is_the_first_difference(town: Town) -> None:
     assert recorded[mark.index("^")] == "t" and now[mark.index("^")] == "c"
 
 
+WITHOUT_AGENTS = """
+import multiprocessing, sys
+from concurrent.futures import ThreadPoolExecutor
+from openai import OpenAI
+
+client = OpenAI(base_url=sys.argv[1] + "/v1", api_key="sk-x")
+
+def ask(text):
+    messages = [{"role": "user", "content": text}]
+    return client.chat.completions.create(model="m", messages=messages).choices[0].message.content
+
+if __name__ == "__main__":
+    print(ask("one"), ask("one"))
+    with ThreadPoolExecutor(2) as threads:
+        print(*threads.map(ask, "ab"))
+    pool = multiprocessing.get_context("spawn").Pool(2)
+    print(*pool.map(ask, "cd"))
+    pool.close()  # leaving its context would kill the processes
+    pool.join()
+"""
+
+
+def test_a_program_without_agents_gets_its_answers_and_the_verdict_says_that_no_order_was_held(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(WITHOUT_AGENTS)
+    program = ["--", sys.executable, str(tmp_path / "program.py")]
+
+    def run(*verb: str, url: str) -> Any:
+        return subprocess.run(
+            [*MESSAGER, *verb, *program, url], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        )
+
+    with ModelStub() as model:
+        recorded = run("run", "--calls", "--exp", "e1", url=model.url)
+        assert "6 calls" in recorded.stderr, recorded.stderr
+    again = run("reproduce", "e1", url=model.url)
+    assert again.stdout.startswith(recorded.stdout)
+    assert again.stdout.splitlines()[-1] == (
+        "equal e1 as e1-2: 0 messages, 6 calls, all equal; order not held: some calls have no place in the schedule"
+    )
+    assert again.returncode == 0
+
+
 def test_a_program_that_is_not_recorded_or_does_not_exist_is_one_line(tmp_path: Path) -> None:
     done = messager("reproduce", "town", "--", "no-such-program", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "no-such-program" in done.stderr
