@@ -47,7 +47,7 @@ class ArrivalAudit:
             yield from self._never(entry, subscribed)
             return
         last = max(deliveries, key=lambda one: one.received_at)
-        if (delay := last.received_at - entry.ts) > self._late_ns:
+        if (delay := last.received_at - entry.ts) > self._late_ns and entry.carrier != "queue":  # it waits to be taken
             one = self.listeners.of(last.listener)
             ordinal = None if one is None else one.recorder.ordinal
             text = f"it reached recorder {ordinal} after {delay / 1e9:.3f} s"

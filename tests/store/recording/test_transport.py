@@ -118,6 +118,16 @@ async def test_a_message_that_was_not_published_is_not_missed_by_those_who_hear_
     assert not (await problems(log, await log.experiment("e1"))).counts
 
 
+async def test_a_message_that_waits_in_a_queue_is_not_late(log: EventLog) -> None:
+    async with Recorder(log, "e1") as recorder, Transport("e1", recorder) as transport:
+        alice, bob = transport.endpoint("alice"), transport.endpoint("bob")
+        for channel, carrier in (("queue", "queue"), ("call", "call")):
+            sent = alice.sent(channel, {"n": 1}, "alice", "bob", carrier=carrier)  # type: ignore[arg-type]
+            bob.received(channel, {"n": 1}, "alice", "bob", carrier=carrier, ts=sent.ts + 3 * 10**9)  # type: ignore[arg-type]
+    found = await problems(log, await log.experiment("e1"))
+    assert [one.event.channel for one in found.details if one.event is not None] == ["call"]
+
+
 @pytest.mark.parametrize("durability", ["buffered", "strict"])
 def test_programs_without_an_event_loop_send_from_any_thread(
     recording: None, store: str, durability: str, monkeypatch: pytest.MonkeyPatch
