@@ -83,8 +83,7 @@ class Recorder:
         self.log = log
         self.clock = clock or Clock()
         self._events = EventBuilder(sender, redact)
-        self._noted: dict[str, Any] = {} if tuple(sender) == DEFAULT_SENDER else {"sender": list(sender)}
-        """Facts that are not circumstances of the process."""
+        self._circumstances_noted = False
         self._close_experiment = close_experiment
         uuid = new_uuid()
         path = spool_folder(log.database.dialect, spool) / f"{uuid}{ENDING}"
@@ -99,7 +98,7 @@ class Recorder:
             patterns=list(patterns),
             durability=durability,
             spool=str(path),
-            facts={},
+            facts={} if tuple(sender) == DEFAULT_SENDER else {"sender": list(sender)},
             row={},
         )
         facts = {"recorder": uuid, "exp_id": exp_id, "store": log.location}
@@ -383,9 +382,6 @@ class Recorder:
 
     def note(self, **facts: Any) -> None:
         """Add facts to the meta of this recorder. Raises `StoreError` if they are too large."""
-        self._noted |= facts
-        if not self._registration.facts:
-            return  # its circumstances are not known yet
         known = {**self._registration.facts, **facts}
         meta = validation.meta_text(known)
         self._registration.facts = known
@@ -463,8 +459,9 @@ class Recorder:
         self._keep_registration()
 
     async def _note_circumstances(self) -> None:
-        if not self._registration.facts:
-            self._registration.facts = await asyncio.to_thread(circumstances) | self._noted
+        if not self._circumstances_noted:
+            self._circumstances_noted = True
+            self._registration.facts = await asyncio.to_thread(circumstances) | self._registration.facts
             self._keep_registration()
 
     def _keep_registration(self) -> None:

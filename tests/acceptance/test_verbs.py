@@ -41,7 +41,7 @@ for words in json.loads(sys.argv[1]):
 
 IN_MAKE_TEST = {"import", "events", "replay", "report", "verify"}
 """Verbs that import most of the packages; `make nightly` starts all."""
-ELSEWHERE = {"demo", "record", "view"}
+ELSEWHERE = {"demo", "hook", "record", "reproduce", "run", "view"}
 """Verbs that other tests start as processes."""
 
 LINES = [

@@ -75,6 +75,9 @@ class ModelStub:
         tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self._stop.is_set():  # it was accepted while the server closes
+                writer.transport.abort()
+                return
             task = asyncio.create_task(self._connection(reader, writer))
             tasks[task] = writer
             task.add_done_callback(end)
@@ -93,7 +96,8 @@ class ModelStub:
             task.cancel()
         while tasks:
             await asyncio.sleep(0)
-        await asyncio.sleep(0)  # transports close their sockets in the next step
+        for _ in range(5):  # a connection that was just accepted has some steps left, and then its socket is closed
+            await asyncio.sleep(0)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
