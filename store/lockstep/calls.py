@@ -127,6 +127,8 @@ class Calls:
         self._by_request: dict[Request, deque[RecordedCall]] = defaultdict(deque)
         self._by_masked: dict[Request, deque[RecordedCall]] = defaultdict(deque)
         for call in self._listed:
+            if _is_without_body(call):
+                continue  # it is the same as any other
             self._by_request[call.request].append(call)
             self._by_masked[masked(call.request)].append(call)
         report.calls = len(self._listed)
@@ -161,6 +163,8 @@ class Calls:
         own = list(islice(left, COMPARED))
         if not own:
             return f"{head}: all of its calls there are made"
+        if any(_is_without_body(one) for one in own):
+            return f"{head}, where bodies were not kept (--bodies none, or too large): such calls cannot be answered"
         live = _text(request)
         closest = max(
             own, key=lambda one: SequenceMatcher(None, _text(one.request), live, autojunk=False).quick_ratio()
@@ -169,6 +173,11 @@ class Calls:
         at = next((at for at, (a, b) in enumerate(zip(then, live, strict=False)) if a != b), min(len(then), len(live)))
         place, was, now = closest.question.event.cursor, _around(then, at), _around(live, at)
         return f"{head}. The closest is {place}, which differs at character {at}: {was} then, {now} now"
+
+
+def _is_without_body(call: RecordedCall) -> bool:
+    acts = (call.question, call.answer)
+    return any(act is not None and "body" in (act.event.meta or {}) for act in acts)
 
 
 def _is_agent(recorded: Any, live: Any) -> bool:

@@ -157,4 +157,4 @@ def _show(found: Verdict) -> None:
     for line in rest:
         click.echo(line)
     if not found.reproduced:
-        note(f"`messager diff {safe(found.exp_id)} {safe(found.into)}` compares all of it")
+        note(f"`messager diff {safe(found.exp_id)} {safe(found.into)} --by-sender` compares all of it")

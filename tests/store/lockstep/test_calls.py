@@ -159,3 +159,21 @@ def test_requests_are_compared_as_json_and_masked_only_where_times_and_ids_are()
     ):
         assert request(one) != request(other) and masked(request(one)) == masked(request(other))
     assert masked(request(b'"5 apples"')) != masked(request(b'"6 apples"'))
+
+
+async def test_calls_whose_bodies_were_not_kept_are_never_answered(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def alone(exp_id: str, model: Model) -> str:
+        async with Messager(MemoryBroker(), exp_id) as messager:
+            await messager.send_message("c", {}, "a")
+            return await model.ask("a secret")
+
+    monkeypatch.setenv("MESSAGER_STORE", store)
+    monkeypatch.setenv("MESSAGER_CALL_BODIES", "none")
+    await alone("e1", Model(1, serving=False))
+    found = [event for event in await events(store, "e1") if event.kind in ("asked", "answered")]
+    assert [event.payload for event in found] == [b"", b""]
+    assert found[0].meta is not None and found[0].meta["body"]["bytes"] == len('["a secret"]')
+    monkeypatch.setenv("MESSAGER_REPLAY", "e1")
+    monkeypatch.setenv("MESSAGER_CALLS", "serve")
+    with pytest.raises(CallRefused, match="bodies were not kept"):
+        await alone("e2", Model(2, serving=True))
