@@ -97,6 +97,8 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
         return None
     if os.environ.get(CALLS):
         starting.start()
+        if "://" in store:
+            starting.allow(store)
     log.addHandler(_to_standard_error)
     made = AutoRecorder(recorder)
     await made.ready()
