@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from .brokers.base import Broker
 
 T = TypeVar("T")
+
+log = logging.getLogger("messager")
 
 
 class Transport:
@@ -95,8 +98,7 @@ class Transport:
         """Log what each agent had fetched, and stop the hooks that `open` has found."""
         for endpoint in list(self._endpoints.values()):
             actors.connected.discard(endpoint)
-            if endpoint.gate is not None:
-                await endpoint.gate.close()
+            await _close_gate(endpoint)
             if endpoint.arrived:
                 endpoint.tell(endpoint.stamp(mark_record(self.clock.now(), CLOSED, {})))
         while self._offered:
@@ -152,6 +154,20 @@ class Transport:
         gate.connected()
         endpoint.set_gate(gate)
         await gate.subscribed(["*"])  # a transport delivers what its agents are sent, whatever the channel
+
+
+async def _close_gate(endpoint: Endpoint) -> None:
+    """Close the gate of an endpoint in its event loop, unless that has ended. An error is logged."""
+    loop = endpoint.gate_loop
+    if endpoint.gate is None or (loop is not None and not loop.is_running()):
+        return
+    try:
+        if loop is None or loop is asyncio.get_running_loop():
+            await endpoint.gate.close()
+        else:
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(endpoint.gate.close(), loop))
+    except Exception:
+        log.exception("the gate of %s could not be closed", endpoint.agent)
 
 
 class _LoopThread:

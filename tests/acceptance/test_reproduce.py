@@ -115,6 +115,40 @@ def test_a_program_without_agents_gets_its_answers_and_the_verdict_says_that_no_
     assert again.returncode == 0
 
 
+OVER_A_TRANSPORT = """
+import asyncio, random
+from messager.transport import of_process
+
+async def live(name, names):
+    me = of_process().endpoint(name)
+    for number in range(4):
+        await asyncio.sleep(random.SystemRandom().random() / 100)
+        heard = " ".join(one["text"][:6] for one in await me.fetch())
+        said = {"text": f"{name} {number}: {heard}"}
+
+        async def publish():
+            for other in names:
+                if other != name:
+                    of_process().endpoint(other).put("room", said, name, carrier="queue")
+
+        await me.sending(publish, "room", said, name, carrier="queue")
+
+async def main(names):
+    await asyncio.gather(*(live(name, names) for name in names))
+
+asyncio.run(main(("ann", "ben", "cat")))
+"""
+
+
+def test_agents_that_talk_over_a_transport_say_the_same_again(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(OVER_A_TRANSPORT)
+    program = ("--", sys.executable, str(tmp_path / "program.py"))
+    assert messager("run", "--exp", "e1", *program, cwd=tmp_path).returncode == 0
+    done = messager("reproduce", "e1", *program, cwd=tmp_path)
+    assert done.stdout == "reproduced e1 as e1-2: 12 messages, 0 calls, all equal\n", done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_program_that_is_not_recorded_or_does_not_exist_is_one_line(tmp_path: Path) -> None:
     done = messager("reproduce", "town", "--", "no-such-program", cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "no-such-program" in done.stderr
