@@ -91,6 +91,8 @@ class Guard:
 
 _guard: Guard | None = None
 _added = False
+_counted = threading.local()
+"""`program`: what `subprocess` is starting in this thread, as it may do so with `os.posix_spawn`."""
 
 
 def watch(guard: Guard | None) -> None:
@@ -115,9 +117,13 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     elif event == "subprocess.Popen":
         executable, command = arguments[0], arguments[1]
         first = command if isinstance(command, str | bytes | os.PathLike) else next(iter(command), "")
+        _counted.program = os.path.basename(os.fsdecode(executable or first))
         guard.starting(os.fsdecode(executable or first))
     elif event == "os.posix_spawn":
-        guard.starting(os.fsdecode(arguments[0]))
+        program = os.fsdecode(arguments[0])
+        counted, _counted.program = getattr(_counted, "program", None), None
+        if counted != os.path.basename(program):
+            guard.starting(program)
     elif event == "os.system":
         guard.starting(next(iter(os.fsdecode(arguments[0]).split()), ""))
 
