@@ -91,6 +91,7 @@ class ModelStub:
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
+        await asyncio.sleep(0.02)  # asyncio leaks a connection that it is accepting when the server closes
         server.close()
         for task in list(tasks):
             task.cancel()
