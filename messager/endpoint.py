@@ -284,8 +284,12 @@ class Endpoint:
         if turn.done():
             try:
                 done.set_result(publish())
-            except BaseException as error:
-                done.set_exception(error)
+            except Exception as error:
+                done.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
+            except BaseException as error:  # such as Ctrl-C, which would end the thread of the hooks
+                done.set_exception(PublishError(repr(error), "unknown"))
+                concurrent.futures.wait([outcome])
+                raise
         return outcome.result()
 
     async def held(self, gate: Gate, record: MessageRecord, publish: Callable[[int], Awaitable[None]]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -27,20 +29,29 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self, names: Sequence[str], function: Callable[[], None]) -> None:
         self._names = set(names)
         self._function = function
+        self._asking = threading.local()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in self._names:
+        if fullname not in self._names or getattr(self._asking, "now", False):
             return None
-        self._names.remove(fullname)  # first, as the others are asked here
-        for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(fullname, path, target)) is not None:
-                if spec.loader is not None:
-                    spec.loader = _Loader(spec.loader, self._function)  # type: ignore[assignment]
-                return spec
-        self._names.add(fullname)
-        return None
+        self._asking.now = True  # the others are asked here, and they may ask all of them in turn
+        try:
+            found = (
+                finder.find_spec(fullname, path, target) for finder in sys.meta_path if hasattr(finder, "find_spec")
+            )
+            spec = next((one for one in found if one is not None), None)
+        finally:
+            self._asking.now = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, partial(self._imported, fullname))  # type: ignore[assignment]
+        return spec
+
+    def _imported(self, name: str) -> None:
+        if name in self._names:
+            self._names.discard(name)
+            self._function()
 
 
 class _Loader:

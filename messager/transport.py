@@ -17,6 +17,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -235,7 +236,7 @@ def of_process(exp_id: str | None = None) -> Transport:
 
 def run_name(program: str) -> str:
     """Return the exp_id of a run of a program that has none: its name and the time."""
-    name = Path(program).stem or "program"
+    name = re.sub(r"[^\w.-]+", "-", Path(program).stem, flags=re.ASCII).strip("-")[:40] or "program"
     return f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 

@@ -22,18 +22,25 @@ def begin() -> None:
     if _begun or not os.environ.get(RUN):
         return
     _begun = True
-    try:
-        from ..compat.loading import ADAPTERS, watch
+    for step in (_begin_calls, _seed, _watch):
+        try:
+            step()
+        except Exception as error:
+            print(f"messager: this process is not recorded completely: {error!r}", file=sys.stderr)
 
-        if os.environ.get(CALLS):
-            from ..calls.starting import start
 
-            start()
-        _seed()
-        named = os.environ.get(COMPAT)
-        watch(ADAPTERS if named is None else [name for name in named.split(",") if name in ADAPTERS])
-    except Exception as error:
-        print(f"messager: this process is not recorded completely: {error!r}", file=sys.stderr)
+def _begin_calls() -> None:
+    if os.environ.get(CALLS):
+        from ..calls.starting import start
+
+        start()
+
+
+def _watch() -> None:
+    from ..compat.loading import ADAPTERS, watch
+
+    named = os.environ.get(COMPAT)
+    watch(ADAPTERS if named is None else [name for name in named.split(",") if name in ADAPTERS])
 
 
 def _seed() -> None:

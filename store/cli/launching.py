@@ -16,8 +16,17 @@ def program_of(command: tuple[str, ...]) -> str:
     """Return the part of a command that names what it runs: of `python -m society`, society."""
     if not os.path.basename(command[0]).startswith("python"):
         return command[0]
-    rest = [part for part in command[1:] if not part.startswith("-")]
-    return rest[0] if rest else command[0]
+    rest = iter(command[1:])
+    for part in rest:
+        if part == "-m":
+            return next(rest, command[0])
+        if part == "-c":
+            return command[0]
+        if part in ("-W", "-X"):
+            next(rest, None)
+        elif not part.startswith("-"):
+            return part
+    return command[0]
 
 
 def checked(command: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from typing import Any
 import messager.start
 from messager.calls.exchange import inside
 from messager.credentials import command_line
-from messager.variables import RUN
+from messager.variables import ALL_HTTP, ALSO, COMPAT, RUN
 
 _GIT_SECONDS = 5
 _PACKAGES = ("messager", "redis", "paho-mqtt", "sqlalchemy", "asyncpg", "agentsociety", "agentscope")
@@ -81,6 +81,7 @@ def circumstances() -> dict[str, Any]:
     }
     if run := os.environ.get(RUN):
         facts["run"] = run
+        facts["run_with"] = {name: value for name in (ALSO, ALL_HTTP, COMPAT) if (value := os.environ.get(name))}
     if messager.start.seed_of_run is not None:
         facts["seed"] = messager.start.seed_of_run
     commit = _git("rev-parse", "HEAD")

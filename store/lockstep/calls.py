@@ -44,7 +44,8 @@ _VOLATILE = re.compile(
 )
 
 Request = tuple[str, str, bytes]
-"""Method, path, and body."""
+"""Method, place and body. A place is a host, unless that is of the loopback interface, a path, and a query."""
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def request_of(body: bytes, meta: dict[str, Any]) -> Request:
@@ -54,7 +55,8 @@ def request_of(body: bytes, meta: dict[str, Any]) -> Request:
         body = json.dumps(json.loads(body), sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
         pass  # not JSON: as it is
-    return str(meta.get("method", "")), place.path, body
+    host = "" if place.hostname in _LOOPBACK else place.netloc.rpartition("@")[2]
+    return str(meta.get("method", "")), host + place.path + (f"?{place.query}" if place.query else ""), body
 
 
 def masked(request: Request) -> Request:
@@ -91,8 +93,9 @@ def call_acts(events: Iterable[Event]) -> Iterator[Act]:
             request, agent = request_of(entry.payload, entry.meta or {}), repr(entry.from_id)
             answer = answers.get(key(entry))
             again = following.get(agent)
-            if answer is not None and _failed(answer) and again is not None and again[0] == request:
-                left_out |= {key(entry), key(answer)}
+            if again is not None and again[0] == request and answer is not None and _failed(answer):
+                after = answer.cursor < again[1].cursor
+                left_out |= {key(entry), key(answer)} if after else set()
             following[agent] = request, entry
     for entry in listed:
         if key(entry) not in left_out:

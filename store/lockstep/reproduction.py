@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from messager.variables import ALLOW, CALLS, INTO, SEED
+from messager.calls.exchange import CallRefused
+from messager.variables import ALL_HTTP, ALLOW, ALSO, CALLS, COMPAT, INTO, SEED
 
 from ..errors import StoreError
 from ..experiments.records import Experiment, RecorderRow
@@ -86,7 +87,8 @@ class Verdict:
     @property
     def reproduced(self) -> bool:
         """True if everything is equal."""
-        return self.equal_messages == self.messages and self.equal_calls == self.calls and not self.surplus
+        complete = self.equal_messages == self.messages and self.equal_calls == self.calls and not self.surplus
+        return complete and bool(self.messages or self.calls)
 
     def lines(self) -> list[str]:
         """Return the verdict for people."""
@@ -95,6 +97,8 @@ class Verdict:
         if self.reproduced:
             held = "" if self.order_held else "; order not held: some calls have no place in the schedule"
             return [f"{'reproduced' if self.order_held else 'equal'} {names}: {all_of}, all equal{held}"]
+        if not (self.messages or self.calls or self.surplus):
+            return [f"{safe(self.exp_id)} has no messages and no calls: there is nothing to reproduce"]
         equal = f"{self.equal_messages:,} of {plural(self.messages, 'message')}"
         equal += f", {self.equal_calls:,} of {plural(self.calls, 'call')}"
         more = f", {self.surplus:,} more than recorded" if self.surplus else ""
@@ -135,9 +139,14 @@ def settings_file(folder: Path, of: Experiment, store: str, patience: float) -> 
 
 
 def seeds_of(rows: Iterable[RecorderRow]) -> dict[str, str]:
-    """Return the variables that seed the random generators of a program as those of the recording were."""
+    """Return the variables with which a program records the same calls as it did, and has the same random numbers."""
+    rows = list(rows)
+    given: dict[str, Any] = next(
+        (row.meta["run_with"] for row in rows if isinstance(row.meta.get("run_with"), dict)), {}
+    )
+    same = {name: str(given[name]) for name in (ALSO, ALL_HTTP, COMPAT) if name in given}
     seed = next((row.meta["seed"] for row in rows if "seed" in row.meta), None)
-    return {} if seed is None else {SEED: str(seed), "PYTHONHASHSEED": str(seed)}
+    return same if seed is None else {**same, SEED: str(seed), "PYTHONHASHSEED": str(seed)}
 
 
 def served_environment(
@@ -189,12 +198,22 @@ class _Call:
     answer: Event | None
 
 
+_SAID = ("sent", "blocked", "failed")
+"""Kinds of events that are compared as messages; those that retract a sending stand for it."""
+
+
+def _is_refused(answer: Event | None) -> bool:
+    """Return whether a call was not answered from the recording."""
+    error = None if answer is None else (answer.meta or {}).get("error")
+    return isinstance(error, list) and error[:1] == [CallRefused.__name__]
+
+
 class _Side:
     """Messages and calls of one experiment."""
 
     def __init__(self, events: list[Event]) -> None:
         undone = retracted(events)
-        self.messages = [entry for entry in events if entry.kind == "sent" and key(entry) not in undone]
+        self.messages = [entry for entry in events if entry.kind in _SAID and key(entry) not in undone]
         senders: dict[str | None, set[Any]] = defaultdict(set)
         for entry in self.messages:
             senders[entry.messager].add(entry.from_id)
@@ -203,7 +222,8 @@ class _Side:
         by_messager: dict[str | None, list[Event]] = defaultdict(list)
         for entry in events:
             by_messager[entry.messager].append(entry)
-        made = {key(act.event) for own in by_messager.values() for act in call_acts(own) if act.kind is ActKind.ASK}
+        acts = (act for own in by_messager.values() for act in call_acts(own))
+        made = {key(act.event) for act in acts if act.kind is ActKind.ASK}
         self.loose = any(
             all(entry.kind in ("asked", "answered") for entry in own)
             and any(entry.kind == "asked" and entry.from_id is None for entry in own)
@@ -214,15 +234,15 @@ class _Side:
         self.calls = [
             _Call(entry, request_of(entry.payload, entry.meta or {}), answers.get(key(entry)))
             for entry in events
-            if entry.kind == "asked" and key(entry) in made
+            if entry.kind == "asked" and (key(entry) in made or _is_refused(answers.get(key(entry))))
         ]
 
 
 def _compare_messages(recorded: _Side, live: _Side, found: Verdict, different: list[tuple[Event, Difference]]) -> None:
-    def lanes(side: _Side) -> dict[tuple[str, str | None], deque[Event]]:
-        listed: dict[tuple[str, str | None], deque[Event]] = defaultdict(deque)
+    def lanes(side: _Side) -> dict[tuple[str | None, ...], deque[Event]]:
+        listed: dict[tuple[str | None, ...], deque[Event]] = defaultdict(deque)
         for entry in side.messages:
-            listed[repr(entry.from_id), entry.channel].append(entry)
+            listed[entry.kind, repr(entry.from_id), repr(entry.to_id), entry.channel].append(entry)
         return listed
 
     there = lanes(live)
@@ -242,8 +262,19 @@ def _compare_messages(recorded: _Side, live: _Side, found: Verdict, different: l
 
 
 def _compare_calls(recorded: _Side, live: _Side, found: Verdict, different: list[tuple[Event, Difference]]) -> None:
-    def key_of(call: _Call) -> tuple[str, Request, bytes | None]:
-        return repr(call.question.from_id), masked(call.request), None if call.answer is None else call.answer.payload
+    def key_of(call: _Call) -> tuple[Any, ...]:
+        answer = call.answer
+        meta = {} if answer is None else answer.meta or {}
+        said = None if answer is None else answer.payload
+        kept = [repr((one.meta or {}).get("body")) for one in (call.question, answer) if one is not None]
+        return (
+            repr(call.question.from_id),
+            masked(call.request),
+            said,
+            meta.get("status"),
+            repr(meta.get("error")),
+            *kept,
+        )
 
     left = Counter(map(key_of, live.calls))
     missing = []

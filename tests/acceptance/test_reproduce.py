@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from messager import MessageRecord, Transport
 from messager.testing import RedisServer
-from messager_store import EventLog
+from messager_store import EventLog, Recorder
+from messager_store.lockstep.reproduction import verdict
 from tests.support import MESSAGER, ROOT, messager, nightly_after
 from tests.support.model_stub import ModelStub
 
@@ -113,6 +115,35 @@ def test_a_program_without_agents_gets_its_answers_and_the_verdict_says_that_no_
         "equal e1 as e1-2: 0 messages, 6 calls, all equal; order not held: some calls have no place in the schedule"
     )
     assert again.returncode == 0
+
+
+async def test_what_differs_in_outcome_recipient_or_answer_is_not_reproduced(log: EventLog) -> None:
+    async def record(exp_id: str, *, blocked: bool, to_id: str, status: int) -> None:
+        async with Recorder(log, exp_id) as recorder, Transport(exp_id, recorder) as transport:
+            alice = transport.endpoint("alice")
+            sent = alice.sent("c", {"n": 1}, "alice", "bob")
+            if blocked:
+                alice.blocked(sent, "guard")
+            alice.sent("c", {"n": 2}, "alice", to_id)
+            asked = MessageRecord("asked", sent.ts, None, b"{}", "alice", meta={"url": "http://m/v1/x"}, places={})
+            alice.tell(asked)
+            meta = {"status": status, "headers": {}}
+            alice.tell(MessageRecord("answered", sent.ts, None, b"", None, "alice", meta=meta, places=asked.places))
+
+    first: dict[str, Any] = {"blocked": True, "to_id": "bob", "status": 200}
+    await record("e1", **first)
+    of = await log.experiment("e1")
+    cases: list[tuple[dict[str, Any], tuple[int, int]]] = [
+        ({}, (2, 1)),
+        ({"blocked": False}, (0, 1)),  # what was refused then is the first that was sent now
+        ({"to_id": "carol"}, (1, 1)),
+        ({"status": 404}, (2, 0)),
+    ]
+    for number, (change, equal) in enumerate(cases):
+        await record(f"again-{number}", **{**first, **change})
+        found = await verdict(log, of, f"again-{number}")
+        assert (found.equal_messages, found.equal_calls) == equal, change
+        assert found.reproduced == (change == {})
 
 
 OVER_A_TRANSPORT = """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=Seconds(min=0, min_open=True),
     default=30.0,
     metavar="S",
-    help="Give up a wait after this time without progress. [default: 30s]",
+    help="Give up a wait after this time without progress. [default: 30]",
 )
 @click.option(
     "--allow",
@@ -57,14 +57,16 @@ def command(
     to models (`messager run --calls`) are answered from the log, and other connections are refused. What it says is
     recorded into a new experiment, and compared with the recording.
 
-    Exit code 0 if every message and every call is equal, 1 if not. Programs of several machines, or started apart, are
-    given no PROGRAM: the environment of each is printed, and the verdict comes once Enter is pressed.
+    Exit code 0 if every message and every call is equal and the program ended with 0, else 1. Programs of several
+    machines, or started apart, are given no PROGRAM: the environment of each is printed, and the verdict comes once
+    Enter is pressed.
     """
     from messager.transport import run_name
 
     from ...lockstep.reproduction import served_environment, settings_file
 
     command = checked(command)
+    code = 0
     of, name, location, brokers, seeds = run(_prepared(store, exp, into))
     place = store if "://" in store else location
     with tempfile.TemporaryDirectory(prefix="messager-") as folder, _brokers(brokers):
@@ -73,17 +75,17 @@ def command(
         if command:
             given["MESSAGER_RUN"] = run_name(program_of(command))
             code = launch(command, {**os.environ, **given})
-            if code:
-                note(f"the program ended with exit code {code}")
         else:
             given["MESSAGER_RUN"] = run_name(of.exp_id)
             _wait_for_programs(given)
         found = run(_verdict(store, of, name))
+    if code:
+        note(f"the program ended with exit code {code}")
     if as_json:
         print_json(found.to_dict())
     else:
         _show(found)
-    raise click.exceptions.Exit(0 if found.reproduced else 1)
+    raise click.exceptions.Exit(0 if found.reproduced and not code else 1)
 
 
 async def _prepared(store: str, exp: str, into: str | None) -> tuple[Experiment, str, str, list[str], dict[str, str]]:
@@ -113,7 +115,8 @@ def _wait_for_programs(given: dict[str, str]) -> None:
     for name, value in given.items():
         click.echo(f"  export {name}={shlex.quote(value)}")
     click.echo("\nPress Enter once all of them have ended.")
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        raise click.UsageError("there is nobody to press Enter once the programs have ended: give a PROGRAM")
 
 
 @contextmanager

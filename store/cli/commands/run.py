@@ -75,7 +75,7 @@ def command(
     wanted = Calls(also, all_http, bodies) if calls or also or all_http else None
     given = None if durability == "buffered" else durability  # or what MESSAGER_DURABILITY says
     code = launch(command, environment_of(name, place, exp, adapters or None, given, wanted, os.environ))
-    _show(run(_recorded(store, name, since)), location)
+    _show(run(_recorded(store, name, since)), location, code)
     raise click.exceptions.Exit(code)
 
 
@@ -91,8 +91,11 @@ async def _recorded(store: str, name: str, since: int) -> Recorded:
         return await recorded(log, name, since)
 
 
-def _show(found: Recorded, location: str) -> None:
+def _show(found: Recorded, location: str, code: int) -> None:
     if not found.messages:
+        if code:
+            note(f"nothing was recorded: the program ended with exit code {code} before it said anything")
+            return
         known = ", ".join(sorted(ADAPTERS))
         note(
             "nothing was recorded: the program used no Messager, no transport and none of the frameworks that have an "

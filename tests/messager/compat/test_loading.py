@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,7 @@ def test_an_adapter_is_installed_once_when_its_framework_is_imported(
 ) -> None:
     use(monkeypatch, tmp_path, ADAPTER)
     loading.watch(["it"])
+    assert importlib.util.find_spec("the_framework") is not None  # as programs ask whether it is there
     assert "messager.compat.the_adapter" not in sys.modules
     bus = importlib.import_module("the_framework.bus")
     assert bus.Bus.recorded and importlib.import_module("the_framework").Bus.recorded

@@ -63,6 +63,9 @@ async def test_a_program_and_its_processes_are_recorded_into_the_experiment_of_i
 def test_a_program_of_which_nothing_was_recorded_is_told_so_in_one_line(run: Run) -> None:
     done = run("run", "--", sys.executable, "-c", "raise SystemExit(3)")
     assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "nothing was recorded: the program ended with exit code 3 before it said anything\n"
+    done = run("run", "--", sys.executable, "-c", "")
+    assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.count("\n") == 1 and done.stderr.startswith("nothing was recorded: ")
     assert "docs/transports.md" in done.stderr
     one_line(run("run", "--", "no-such-program"), 2, "there is no program no-such-program", "give a program")

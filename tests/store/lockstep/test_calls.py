@@ -150,7 +150,10 @@ def request(body: bytes, url: str = URL) -> tuple[str, str, bytes]:
 
 
 def test_requests_are_compared_as_json_and_masked_only_where_times_and_ids_are() -> None:
-    assert request(b'{"a": 1, "b": 2}') == request(b'{"b":2,"a":1}', "http://elsewhere/v1/chat/completions")
+    assert request(b'{"a": 1, "b": 2}') == request(b'{"b":2,"a":1}')
+    assert request(b"", "http://127.0.0.1:1/v1/x") == request(b"", "http://localhost:2/v1/x")
+    assert request(b"", "http://weather.example/v1/x?city=A") != request(b"", "http://weather.example/v1/x?city=B")
+    assert request(b"", "http://weather.example/v1/x") != request(b"", "http://other.example/v1/x")
     for one, other in (
         (b'{"t": "2026-01-01 10:00:00"}', b'{"t": "2026-02-03T11:01:02.5Z"}'),
         (b'"id 123e4567-e89b-12d3-a456-426614174000"', b'"id 00000000-0000-4000-8000-00000000000a"'),
