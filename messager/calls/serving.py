@@ -56,7 +56,10 @@ class Serving(Recording):
 
     def _gate(self) -> AnswersCalls:
         if not isinstance(self.endpoint.gate, AnswersCalls):
-            raise CallRefused("calls are answered from a recording, and MESSAGER_REPLAY names none")
+            raise CallRefused(
+                "this call is made before its endpoint has a place in the schedule: fetch or send first, or call the "
+                "client with `await`"
+            )
         return self.endpoint.gate
 
     def _logged(self, record: MessageRecord) -> Answer:

@@ -30,7 +30,7 @@ from ..experiments.records import Experiment
 from ..log.event_log import EventLog
 from ..log.lineage import PREFIX, REPEATING, parent_of
 from ..log.writer import Writer
-from .recorder import Durability, Recorder
+from .recorder import Durability, IfExists, Recorder
 
 START_SECONDS = 5.0
 """Time that `Messager.init` waits for the store; after that, events go to the spool."""
@@ -72,6 +72,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     if not (exp_id or os.environ.get(INTO)):
         say("a Messager that has no exp_id is not recorded: give it one with `exp_id=`, or over MQTT with MESSAGER_EXP")
         return None
+    if_exists: IfExists = "append" if os.environ.get(INTO) else "next"  # a named one is not exchanged for another
     exp_id = os.environ.get(INTO) or exp_id
     store = os.environ["MESSAGER_STORE"]
     if in_memory(store):
@@ -91,7 +92,7 @@ async def begin(exp_id: str, hooks: Sequence[LogHook]) -> AutoRecorder | None:
     durability = os.environ.get("MESSAGER_DURABILITY") or "buffered"
     try:
         events = EventLog(Database(store))
-        recorder = Recorder(events, exp_id, durability=cast(Durability, durability), if_exists="next")
+        recorder = Recorder(events, exp_id, durability=cast(Durability, durability), if_exists=if_exists)
     except StoreError as error:
         say(f"{exp_id} is not recorded: {error}")
         return None
