@@ -97,14 +97,14 @@ class _Streams:
     """Classes of bodies and of errors of one library."""
 
     def __init__(self, library: Any) -> None:
-        self.library = library
+        self.client_module = library
         bases = (library.SyncByteStream, library.AsyncByteStream)
         self._recorded: Any = type("Recorded", (_Recorded, *bases), {})
         self._served: Any = type("Served", (_Served, *bases), {})
 
     def exchange(self, request: Any) -> tuple[Call, Exchange] | None:
         """Return the exchange of a request whose body was read."""
-        name = self.library.__name__
+        name = self.client_module.__name__
         return exchange_of(
             lambda: Call(request.method, str(request.url), header_pairs(request.headers.raw), request.content, name)
         )
@@ -133,12 +133,12 @@ class _Streams:
         if error is not None and not answer.status:
             raise error
         stream = self._served(answer, error)
-        return self.library.Response(answer.status, headers=answer.headers, stream=stream, request=request)
+        return self.client_module.Response(answer.status, headers=answer.headers, stream=stream, request=request)
 
     def _error(self, name: str, text: str, request: Any) -> Exception:
-        kind = getattr(self.library, name, None)
-        if not (isinstance(kind, type) and issubclass(kind, self.library.RequestError)):
-            kind = self.library.ReadError
+        kind = getattr(self.client_module, name, None)
+        if not (isinstance(kind, type) and issubclass(kind, self.client_module.RequestError)):
+            kind = self.client_module.ReadError
         error: Exception = kind(text, request=request)
         return error
 

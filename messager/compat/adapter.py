@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from ..errors import MessagerError
 from ..transport import Transport, of_process
 from .patching import Patches
-
-log = logging.getLogger("messager")
+from .quietly import Quietly
 
 
 class Adapter(Patches):
@@ -24,7 +21,7 @@ class Adapter(Patches):
     def __init__(self) -> None:
         super().__init__()
         self._transport: Transport | None = None
-        self._failed = False
+        self._quietly = Quietly(self.framework)
 
     @property
     def active(self) -> bool:
@@ -56,12 +53,6 @@ class Adapter(Patches):
             return self.transport.clock.now()
         return time.time_ns()
 
-    @contextmanager
-    def logging(self) -> Iterator[None]:
-        """Keep errors of the body from the framework. The first one is logged."""
-        try:
-            yield
-        except Exception:
-            if not self._failed:
-                self._failed = True
-                log.exception("a message of %s was not recorded; later errors like this are not logged", self.framework)
+    def logging(self) -> Quietly:
+        """Return a context that keeps errors of its body from the framework."""
+        return self._quietly

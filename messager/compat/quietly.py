@@ -24,5 +24,6 @@ class Quietly:
             return False
         if not self._failed:
             self._failed = True
-            log.error("%s is not recorded completely", self._framework, exc_info=error)
+            text = "a message of %s was not recorded; later errors like this are not logged"
+            log.error(text, self._framework, exc_info=error)
         return True

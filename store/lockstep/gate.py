@@ -242,7 +242,7 @@ class ScheduleGate:
         """
         call = self._begin_call(question)
         if call.answer is None:
-            return await self._never_answered()
+            raise CallRefused(f"{self._lockstep.recording.exp_id} ends before this call was answered")
         if not self._has_turn(call.answer):
             await self._turns.wait(call.answer.number)
         return self._give_answer(call.answer)
@@ -280,9 +280,6 @@ class ScheduleGate:
             act.taken = True
             act.settle(ActState.DONE)
         self._advance()
-
-    async def _never_answered(self) -> MessageRecord:
-        raise CallRefused(f"{self._lockstep.recording.exp_id} ends before this call was answered")
 
     def marked(self, record: MessageRecord) -> None:
         name = (record.meta or {}).get("name")

@@ -212,7 +212,7 @@ async def test_all_is_restored_and_an_error_of_the_recording_is_logged_once(capl
             client._card = None
             for _ in range(2):
                 assert await client.ask("hello") == "you said hello"
-    assert caplog.text.count("A2A is not recorded completely") == 1
+    assert caplog.text.count("a message of A2A was not recorded") == 1
     assert (dict(vars(Client)), dict(vars(Handler))) == before
 
 
